@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// The integer ids that stand for things in shared memory. No pointer is ever stored there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace radixshmem {
+
+using SegmentId = std::uint32_t;    // offset in the arena / 64; 0 = none
+using SideId = std::uint32_t;       // side block; 0 = none
+using PageId = std::uint32_t;       // arena page; 0 = none
+using SlotId = std::uint32_t;       // slot of one pool; ids start at 0
+using ClientId = std::uint32_t;     // 0 = the server
+using BlockHash = std::uint64_t;    // chained prefix hash of a block
+using Position = std::uint32_t;     // block index in a path; the root block is 0
+
+inline constexpr std::size_t kCacheLine = 64;
+
+// Pools of slots. The values are those of the public ComponentType.
+enum class Component : std::uint8_t { kFull = 0, kSwa = 1, kMamba = 2 };
+inline constexpr std::size_t kComponents = 3;
+
+inline constexpr std::uint32_t kMaskFull = 1;
+inline constexpr std::uint32_t kMaskSwa = 2;
+inline constexpr std::uint32_t kMaskMamba = 4;
+
+}  // namespace radixshmem

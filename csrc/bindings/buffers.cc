@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+#include "bindings/buffers.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace radixshmem::bindings {
+namespace {
+
+// Skips the byte-order mark that struct formats may carry.
+char format_letter(const char* format) {
+  if (format == nullptr) return 'B';
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  return format[0] != '\0' && format[1] == '\0' ? format[0] : '\0';
+}
+
+}  // namespace
+
+ContiguousBuffer::ContiguousBuffer(py::handle object, const char* what) {
+  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+    PyErr_Clear();
+    throw py::value_error(std::string(what) + " must be a contiguous 1-D integer array, got " +
+                          Py_TYPE(object.ptr())->tp_name);
+  }
+  const char letter = format_letter(view_.format);
+  if (view_.ndim != 1 || letter == '\0' || std::strchr("bBhHiIlLqQnN", letter) == nullptr) {
+    const std::string got = std::to_string(view_.ndim) + "-D of format '" +
+                            (view_.format != nullptr ? view_.format : "B") + "'";
+    PyBuffer_Release(&view_);
+    throw py::value_error(std::string(what) + " must be a 1-D integer array, got " + got);
+  }
+}
+
+ContiguousBuffer::~ContiguousBuffer() { PyBuffer_Release(&view_); }
+
+Words::Words(py::handle object, const char* what) : buffer_(object, what) {
+  if (buffer_.item_bytes() != sizeof(std::uint64_t)) {
+    throw py::value_error(std::string(what) + " must be uint64 (or int64), got items of " +
+                          std::to_string(buffer_.item_bytes()) + " bytes");
+  }
+}
+
+Slots::Slots(py::handle object, const char* what) : buffer_(object, what) {
+  if (buffer_.item_bytes() == sizeof(std::int32_t)) {
+    span_ = {static_cast<const std::int32_t*>(buffer_.data()), buffer_.size()};
+    return;
+  }
+  if (buffer_.item_bytes() != sizeof(std::int64_t)) {
+    throw py::value_error(std::string(what) + " must be int32 or int64, got items of " +
+                          std::to_string(buffer_.item_bytes()) + " bytes");
+  }
+  const auto* wide = static_cast<const std::int64_t*>(buffer_.data());
+  narrowed_.reserve(buffer_.size());
+  for (std::size_t i = 0; i < buffer_.size(); ++i) {
+    if (wide[i] < std::numeric_limits<std::int32_t>::min() ||
+        wide[i] > std::numeric_limits<std::int32_t>::max()) {
+      throw py::value_error(std::string(what) + "[" + std::to_string(i) +
+                            "] = " + std::to_string(wide[i]) + " is not a slot id");
+    }
+    narrowed_.push_back(static_cast<std::int32_t>(wide[i]));
+  }
+  span_ = narrowed_;
+}
+
+}  // namespace radixshmem::bindings

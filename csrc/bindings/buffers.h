@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// Python buffers as spans. A buffer of the right item size is used in place; int64 slots are
+// narrowed into a small vector. Nothing is ever converted through a Python list here.
+// Thread safety: construct and destroy with the GIL; the spans may be read without it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace radixshmem::bindings {
+
+namespace py = pybind11;
+
+// A read-only view of a 1-D C-contiguous buffer. The exporter stays locked until destruction.
+class ContiguousBuffer final {
+ public:
+  // Throws ValueError naming `what` unless the buffer is 1-D, contiguous and of an integer format.
+  ContiguousBuffer(py::handle object, const char* what);
+  ~ContiguousBuffer();
+  ContiguousBuffer(const ContiguousBuffer&) = delete;
+  ContiguousBuffer& operator=(const ContiguousBuffer&) = delete;
+
+  [[nodiscard]] std::size_t item_bytes() const noexcept {
+    return static_cast<std::size_t>(view_.itemsize);
+  }
+  [[nodiscard]] std::size_t size() const noexcept {
+    return static_cast<std::size_t>(view_.len) / item_bytes();
+  }
+  [[nodiscard]] const void* data() const noexcept { return view_.buf; }
+
+ private:
+  Py_buffer view_{};
+};
+
+// 8-byte integers (hashes, addresses, sizes), used in place.
+class Words final {
+ public:
+  Words(py::handle object, const char* what);
+  [[nodiscard]] std::span<const std::uint64_t> span() const noexcept {
+    return {static_cast<const std::uint64_t*>(buffer_.data()), buffer_.size()};
+  }
+
+ private:
+  ContiguousBuffer buffer_;
+};
+
+// Slot ids: int32 in place, int64 narrowed (ValueError outside int32).
+class Slots final {
+ public:
+  Slots(py::handle object, const char* what);
+  [[nodiscard]] std::span<const std::int32_t> span() const noexcept { return span_; }
+
+ private:
+  ContiguousBuffer buffer_;
+  std::vector<std::int32_t> narrowed_;
+  std::span<const std::int32_t> span_;
+};
+
+}  // namespace radixshmem::bindings

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// Turns an Error into the Python exception that the table of base/error.h names for its code.
+#pragma once
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace radixshmem::bindings {
+
+// Throws py::error_already_set. Requires: the GIL.
+[[noreturn]] void throw_error(const Error& error);
+
+// Returns: the value of `result`; throws its error. Requires: the GIL.
+template <typename T>
+T unwrap(Result<T> result) {
+  if (!result) throw_error(result.error());
+  return std::move(result).value();
+}
+
+}  // namespace radixshmem::bindings

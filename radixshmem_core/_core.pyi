@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The private extension: conversion and calls into csrc, no policy.
+
+Hashes are 1-D contiguous buffers of 8-byte integers; slots are 1-D contiguous buffers of int32 or
+int64 (results are int32). Errors of calls raise the classes of `radixshmem_core.errors`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+LAYOUT_VERSION: int
+FAULT_POINTS: bool
+"""True only in a build made for crash tests."""
+
+class ComponentType(enum.IntEnum):
+    FULL = 0
+    SWA = 1
+    MAMBA = 2
+
+class InsertError(enum.IntEnum):
+    OK = 0
+    BAD_REQUEST = 1
+    MEMPOOL_FULL = 2
+    BUSY = 3
+    PINS_FULL = 4
+    CURSOR_STALE = 5
+    FULL_PATH_MISSING = 7
+
+def error_table() -> list[tuple[str, int, str, str]]:
+    """(name, value, Python exception, meaning) of every error code."""
+
+def compute_hashes(
+    token_ids: Buffer, tokens_per_block: int, namespace: bytes, parent: int | None
+) -> npt.NDArray[np.uint64]:
+    """`token_ids`: 1-D buffer (any stride) of any integer format. ValueError outside [0, 2**32)."""
+
+def hash_bytes(data: Buffer) -> int:
+    """XXH3-64 of the bytes."""
+
+# ---------------------------------------------------------------- index
+
+@final
+class IndexPlan:
+    """Everything that fixes the size and meaning of an index region. All fields are writable."""
+
+    block_size: int  # tokens
+    segment_blocks: int  # S; 0 = chosen from block_size
+    full_slots: int
+    swa_slots: int
+    mamba_slots: int
+    swa_window_blocks: int
+    max_clients: int
+    max_pins: int
+    ring_entries: int  # change ring, a power of two
+    lock_timeout_ms: int
+    identity: bytes  # opaque to the core: geometry, fingerprint, names; at most 1 MiB
+    def __init__(self) -> None: ...
+    def region_bytes(self) -> int:
+        """Size of the region this plan needs. ValueError for an impossible plan."""
+
+@final
+class QueryResult:
+    """Result of a query; see docs/api.md. Arrays are built when read."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def common_hit(self) -> int: ...
+    @property
+    def full_fragments(self) -> list[tuple[int, int, list[int]]]: ...
+    @property
+    def full_slots(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def swa_start(self) -> int: ...
+    @property
+    def swa_slots(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def swa_source_rank(self) -> int: ...
+    @property
+    def mamba(self) -> tuple[int, int] | None: ...
+    @property
+    def cursor(self) -> Cursor | None: ...
+    def finalize(self) -> None: ...
+    def validate(self) -> bool: ...
+
+@final
+class Cursor:
+    """Where a match ended: an opaque value for `Index.extend`."""
+
+    @property
+    def position(self) -> int: ...
+
+@final
+class InsertResult:
+    @property
+    def error(self) -> int: ...
+    @property
+    def unused_slots(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def landed(self) -> tuple[int, int]: ...
+
+@final
+class Index:
+    """One registered client of an index region (or a read-only view without a client id)."""
+
+    @staticmethod
+    def attach(name: str, group: str, read_only: bool, max_outstanding: int) -> Index:
+        """Map the region and register. ServerNotReady when there is none (yet), GeometryMismatch
+        on another layout, RadixError when the client table is full."""
+    @property
+    def client_id(self) -> int:
+        """0 for the server itself; -1 for a read-only view."""
+    @property
+    def generation(self) -> int: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def identity(self) -> bytes: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def usable(self) -> bool:
+        """False once the region was closed or superseded, or this object closed or forked."""
+    def query(
+        self,
+        hashes: Buffer,
+        mask: int = 1,
+        *,
+        local_only: bool = False,
+        lock: bool = False,
+        update_meta: bool = True,
+    ) -> QueryResult: ...
+    def extend(
+        self,
+        cursor: Cursor,
+        more_hashes: Buffer,
+        mask: int = 1,
+        *,
+        local_only: bool = False,
+        lock: bool = False,
+        update_meta: bool = True,
+    ) -> QueryResult: ...
+    def insert(
+        self,
+        hashes: Buffer,
+        slots: Buffer,
+        start: int = 0,
+        auto_recycle: bool = True,
+        *,
+        component: int = 0,
+    ) -> InsertResult: ...
+    def allocate_slots(self, n: int, component: int = 0) -> npt.NDArray[np.int32]: ...
+    def recycle_slots(self, slots: Buffer, component: int = 0) -> None: ...
+    def evict(self, n: int, component: int = 0) -> int:
+        """Free up to n unpinned blocks; returns how many. Used by the background evictor."""
+    def reset(self) -> None: ...
+    def slots_total(self, component: int = 0) -> int: ...
+    def slots_free(self, component: int = 0) -> int:
+        """Free slots; frees what a reset left behind first, when its pins are gone."""
+    def total_blocks(self) -> int: ...
+    def total_radix_nodes(self) -> int: ...
+    def stats(self) -> dict[str, int]:
+        """Counters and memory figures (the keys of docs/api.md, `status`)."""
+    def kvevent_seek_to_head(self) -> None: ...
+    def kvevent_drain(self, max_hashes: int) -> tuple[npt.NDArray[np.uint64], bool]: ...
+    def check(self, repair: bool = False) -> list[str]:
+        """Walk every invariant under the lock; one line per violation, each starting with its
+        number ("I4 ..."). With repair, rebuild what is derived first."""
+    def dump(self, max_segments: int) -> list[dict[str, Any]]:
+        """Segments: id, class, state, start, count, parent, children, touch, first_hash, slots."""
+    def pins(self) -> list[dict[str, int]]:
+        """Pins of all clients: client, segment, depth, mask, start."""
+    def clients(self) -> list[dict[str, int]]:
+        """Client table: client, state (1 live, 2 dead), generation, group, pid, alive (byte lock),
+        pins, slots, and the client's counters."""
+    def close(self) -> None:
+        """Wait for calls in flight, clear pins, recycle owned slots, unmap. Idempotent."""
+
+@final
+class IndexServer:
+    """The owner of a name: holds byte 0 of `/dev/shm/<name>.live` for as long as it lives."""
+
+    @staticmethod
+    def claim(name: str, mode: int, gid: int) -> IndexServer:
+        """RadixError when a living server holds the name. `gid` -1 leaves the group alone."""
+    def found(self) -> str:
+        """What a predecessor left: "none", "adoptable" (clients still live on it), "dead" or
+        "foreign" (not a region of this layout version)."""
+    def reclaim(self) -> None:
+        """Mark a left-over region superseded and delete it."""
+    def create(self, plan: IndexPlan, prefault: bool) -> Index:
+        """Make the region, reserve all its memory, publish it; returns the server's own Index."""
+    def adopt(self) -> Index:
+        """Take over a dead server's region after a full rebuild and check."""
+    def client_alive(self, client_id: int) -> bool: ...
+    def reap(self, client_id: int, exited: bool) -> tuple[int, int]:
+        """Clear the pins of a dead client; its slots too when no process of its group lives:
+        to the free lists if `exited` (its pidfd was seen readable), else to quarantine.
+        Returns (pins cleared, slots released). TimeoutError: the lock is busy, try again."""
+    def release_quarantine(self) -> int:
+        """Free the slots that have been in quarantine since before the last call; returns how
+        many. Call it once per quarantine period."""
+    def close(self) -> None:
+        """Mark the region closed, delete it; delete the live file when no client holds a byte."""
+
+# ---------------------------------------------------------------- slots
+
+@final
+class SlotStore:
+    """The mapped SlotStore region: pools of fixed-size slots."""
+
+    @staticmethod
+    def create(
+        name: str,
+        num_slots: Sequence[int],
+        slot_bytes: Sequence[int],
+        slot_align: int,
+        hugepage_path: str,
+        nonce: int,
+        mode: int,
+        gid: int,
+    ) -> SlotStore:
+        """num_slots/slot_bytes: by component, 0 = absent. Reserves the memory (RadixError that
+        names the fix when it does not fit); does not touch the pages: see `prefault`."""
+    @staticmethod
+    def attach(name: str, hugepage_path: str, timeout_ms: int, read_only: bool) -> SlotStore: ...
+    @staticmethod
+    def destroy(name: str, hugepage_path: str) -> bool:
+        """Delete the region's file; False when there was none."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def nonce(self) -> int: ...
+    @property
+    def pool_mask(self) -> int: ...
+    @property
+    def is_hugepage(self) -> bool: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def data_bytes(self) -> int: ...
+    def num_slots(self, kind: int) -> int: ...
+    def slot_bytes(self, kind: int) -> int:
+        """The stride."""
+    def slot_offset(self, slot: int, kind: int) -> int: ...
+    def view(self, offset: int, length: int) -> memoryview:
+        """1-D, format "B", writable unless read-only; keeps the mapping alive."""
+    def read_slot(self, slot: int, kind: int) -> bytes: ...
+    def write_slot(self, slot: int, data: Buffer, kind: int) -> None: ...
+    def copy_in(
+        self, slots: Buffer, ptrs: Buffer, sizes: Buffer, kind: int, offset: int
+    ) -> int: ...
+    def copy_out(
+        self, slots: Buffer, ptrs: Buffer, sizes: Buffer, kind: int, offset: int
+    ) -> int: ...
+    def prefault(self, begin: int, end: int) -> None:
+        """Touch the pages of [begin, end) of the data range without changing bytes; no GIL."""
+    def close(self) -> None:
+        """Refuse further calls; unmap when the last view is gone. Idempotent."""
