@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// The parts of the private extension radixshmem_core._core; each adds its names to the module.
+// radixshmem_core/_core.pyi says what they are.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace radixshmem::bindings {
+
+void bind_hash(pybind11::module_& module);        // compute_hashes, hash_bytes
+void bind_slot_store(pybind11::module_& module);  // SlotStore
+void bind_index(pybind11::module_& module);       // Index, IndexServer, plan, results, LAYOUT_VERSION
+
+}  // namespace radixshmem::bindings

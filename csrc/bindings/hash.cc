@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "bindings/bind.h"
+#include "bindings/errors.h"
+#include "hash/prefix_hash.h"
+
+namespace radixshmem::bindings {
+namespace {
+
+namespace py = pybind11;
+
+// A 1-D buffer of integers with any stride, locked while this lives.
+class TokenBuffer final {
+ public:
+  explicit TokenBuffer(py::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_RECORDS_RO) != 0) {
+      PyErr_Clear();
+      refuse(Py_TYPE(object.ptr())->tp_name);
+    }
+    const char* format = view_.format != nullptr ? view_.format : "B";
+    if (*format == '@' || *format == '=' || *format == '<') ++format;
+    const bool one_letter = format[0] != '\0' && format[1] == '\0';
+    is_signed_ = one_letter && std::strchr("bhilqn", *format) != nullptr;
+    const bool is_unsigned = one_letter && std::strchr("BHILQN", *format) != nullptr;
+    if (view_.ndim != 1 || !(is_signed_ || is_unsigned)) {
+      const std::string got =
+          std::to_string(view_.ndim) + "-D of format '" + std::string(format) + "'";
+      PyBuffer_Release(&view_);
+      refuse(got);
+    }
+  }
+  ~TokenBuffer() { PyBuffer_Release(&view_); }
+  TokenBuffer(const TokenBuffer&) = delete;
+  TokenBuffer& operator=(const TokenBuffer&) = delete;
+
+  [[nodiscard]] TokenArray tokens() const noexcept {
+    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.shape[0]),
+            view_.strides[0], static_cast<std::size_t>(view_.itemsize), is_signed_};
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& got) {
+    throw py::value_error("token_ids must be a 1-D array of integers, got " + got);
+  }
+
+  Py_buffer view_{};
+  bool is_signed_ = false;
+};
+
+py::array_t<std::uint64_t> compute_hashes(const py::object& token_ids,
+                                          std::int64_t tokens_per_block, const py::bytes& name_space,
+                                          std::optional<std::uint64_t> parent) {
+  if (tokens_per_block < 1) {
+    throw py::value_error("tokens_per_block = " + std::to_string(tokens_per_block) +
+                          " must be at least 1");
+  }
+  const TokenBuffer buffer(token_ids);
+  const TokenArray tokens = buffer.tokens();
+  const auto block = static_cast<std::size_t>(tokens_per_block);
+  const BlockHash first = parent ? *parent : root_hash(std::string_view(name_space));
+  py::array_t<std::uint64_t> hashes(static_cast<py::ssize_t>(tokens.count / block));
+  const std::span<BlockHash> out(hashes.mutable_data(), tokens.count / block);
+  const auto run = [&] {
+    const py::gil_scoped_release unlocked;
+    return chain_hashes(tokens, block, first, out);
+  };
+  unwrap(run());
+  return hashes;
+}
+
+std::uint64_t hash_of(const py::object& data) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+  const auto run = [&] {
+    const py::gil_scoped_release unlocked;
+    return hash_bytes({static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len)});
+  };
+  const std::uint64_t hash = run();
+  PyBuffer_Release(&view);
+  return hash;
+}
+
+}  // namespace
+
+void bind_hash(py::module_& module) {
+  module.def("compute_hashes", &compute_hashes, py::arg("token_ids"), py::arg("tokens_per_block"),
+             py::arg("namespace"), py::arg("parent").none(true));
+  module.def("hash_bytes", &hash_of, py::arg("data"));
+}
+
+}  // namespace radixshmem::bindings

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+#include "hash/prefix_hash.h"
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include "xxhash/xxhash.h"
+
+namespace radixshmem {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "messages are built in place");
+
+constexpr std::size_t kParentWords = sizeof(BlockHash) / sizeof(std::uint32_t);
+
+template <typename T>
+T load(const std::byte* source) noexcept {
+  T value;
+  std::memcpy(&value, source, sizeof(T));
+  return value;
+}
+
+// The bits of a token that must be zero for it to lie in [0, 2^32).
+template <typename T>
+std::uint64_t excess(T value) noexcept {
+  if constexpr (sizeof(T) == sizeof(std::uint64_t)) {
+    return static_cast<std::uint64_t>(value) >> 32;
+  } else if constexpr (std::is_signed_v<T>) {
+    return value < 0 ? 1 : 0;
+  } else {
+    return 0;
+  }
+}
+
+// Copies `count` tokens to `out` as u32. The stride is a template parameter where it is the item's
+// own size, so that the loop becomes vector code. Returns non-zero if any is out of range.
+template <typename T, bool kContiguous>
+std::uint64_t narrow(const std::byte* source, std::ptrdiff_t stride, std::size_t count,
+                     std::uint32_t* out) noexcept {
+  std::uint64_t bad = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto step = kContiguous ? static_cast<std::ptrdiff_t>(sizeof(T)) : stride;
+    const T value = load<T>(source + static_cast<std::ptrdiff_t>(i) * step);
+    bad |= excess(value);
+    out[i] = static_cast<std::uint32_t>(value);
+  }
+  return bad;
+}
+
+template <typename T>
+Error first_bad_token(const TokenArray& tokens) {
+  std::size_t i = 0;
+  T value{};
+  for (; i < tokens.count; ++i) {
+    value = load<T>(tokens.data + static_cast<std::ptrdiff_t>(i) * tokens.stride_bytes);
+    if (excess(value) != 0) break;
+  }
+  return Error{ErrorCode::INVALID_ARGUMENT,
+               "token_ids[" + std::to_string(i) + "] = " + std::to_string(value) +
+                   " is outside [0, 2**32); pass token ids as the tokenizer gives them"};
+}
+
+template <typename T, bool kContiguous>
+Result<> chain(const TokenArray& tokens, std::size_t tokens_per_block, BlockHash parent,
+               std::span<BlockHash> out) {
+  const std::ptrdiff_t stride = tokens.stride_bytes;
+  const std::size_t tail = tokens.count - out.size() * tokens_per_block;
+  std::vector<std::uint32_t> message(kParentWords + (out.empty() ? tail : tokens_per_block));
+  std::uint32_t* const words = message.data() + kParentWords;
+  const std::byte* source = tokens.data;
+  std::uint64_t bad = 0;
+  for (BlockHash& hash : out) {
+    std::memcpy(message.data(), &parent, sizeof parent);
+    bad |= narrow<T, kContiguous>(source, stride, tokens_per_block, words);
+    parent = XXH3_64bits(message.data(), message.size() * sizeof message[0]);
+    hash = parent;
+    source += static_cast<std::ptrdiff_t>(tokens_per_block) * stride;
+  }
+  bad |= narrow<T, kContiguous>(source, stride, tail, words);
+  if (bad != 0) return first_bad_token<T>(tokens);
+  return Unit{};
+}
+
+template <typename T>
+Result<> chain_of(const TokenArray& tokens, std::size_t tokens_per_block, BlockHash parent,
+                  std::span<BlockHash> out) {
+  if (tokens.stride_bytes == static_cast<std::ptrdiff_t>(sizeof(T))) {
+    return chain<T, true>(tokens, tokens_per_block, parent, out);
+  }
+  return chain<T, false>(tokens, tokens_per_block, parent, out);
+}
+
+}  // namespace
+
+std::uint64_t hash_bytes(std::span<const std::byte> bytes) noexcept {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+BlockHash root_hash(std::string_view name_space) {
+  constexpr std::string_view kPrefix("radixshmem/1\0", 13);
+  const std::uint64_t length = name_space.size();
+  std::string message(kPrefix);
+  message.append(reinterpret_cast<const char*>(&length), sizeof length);
+  message.append(name_space);
+  return XXH3_64bits(message.data(), message.size());
+}
+
+Result<> chain_hashes(const TokenArray& tokens, std::size_t tokens_per_block, BlockHash parent,
+                      std::span<BlockHash> out) {
+  const auto run = [&](auto unsigned_item, auto signed_item) {
+    using U = decltype(unsigned_item);
+    using S = decltype(signed_item);
+    return tokens.is_signed ? chain_of<S>(tokens, tokens_per_block, parent, out)
+                            : chain_of<U>(tokens, tokens_per_block, parent, out);
+  };
+  switch (tokens.item_bytes) {
+    case 1:
+      return run(std::uint8_t{}, std::int8_t{});
+    case 2:
+      return run(std::uint16_t{}, std::int16_t{});
+    case 4:
+      return run(std::uint32_t{}, std::int32_t{});
+    case 8:
+      return run(std::uint64_t{}, std::int64_t{});
+    default:
+      return Error{ErrorCode::INVALID_ARGUMENT,
+                   "token_ids has items of " + std::to_string(tokens.item_bytes) +
+                       " bytes; 1, 2, 4 and 8 are accepted"};
+  }
+}
+
+}  // namespace radixshmem
