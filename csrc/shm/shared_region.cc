@@ -61,21 +61,6 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-Result<std::uint64_t> page_size_of(const std::string& hugepage_path) {
-  if (hugepage_path.empty()) return kPage;
-  struct statfs filesystem {};
-  if (::statfs(hugepage_path.c_str(), &filesystem) != 0) {
-    return system_error("cannot use hugepage_path " + hugepage_path, errno);
-  }
-  if (filesystem.f_type != HUGETLBFS_MAGIC) {
-    return Error{ErrorCode::INVALID_ARGUMENT,
-                 "hugepage_path " + hugepage_path +
-                     " is not a hugetlbfs mount: make one (`mount -t hugetlbfs -o pagesize=2M none " +
-                     hugepage_path + "`) or leave hugepage_path empty"};
-  }
-  return static_cast<std::uint64_t>(filesystem.f_bsize);
-}
-
 // Sets the size last (invariant 1). Returns: an errno, 0 when done.
 int reserve(int fd, std::uint64_t bytes) {
   for (std::uint64_t done = 0; done < bytes;) {
@@ -128,6 +113,21 @@ void* map_aligned(int fd, std::uint64_t bytes, std::uint64_t alignment, int prot
 
 }  // namespace
 
+Result<std::uint64_t> region_page_bytes(const std::string& hugepage_path) {
+  if (hugepage_path.empty()) return kPage;
+  struct statfs filesystem {};
+  if (::statfs(hugepage_path.c_str(), &filesystem) != 0) {
+    return system_error("cannot use hugepage_path " + hugepage_path, errno);
+  }
+  if (filesystem.f_type != HUGETLBFS_MAGIC) {
+    return Error{ErrorCode::INVALID_ARGUMENT,
+                 "hugepage_path " + hugepage_path +
+                     " is not a hugetlbfs mount: make one (`mount -t hugetlbfs -o pagesize=2M none " +
+                     hugepage_path + "`) or leave hugepage_path empty"};
+  }
+  return static_cast<std::uint64_t>(filesystem.f_bsize);
+}
+
 Result<std::string> region_path(const std::string& name, const std::string& hugepage_path) {
   const char* wrong = nullptr;
   if (name.empty() || name[0] != '/') {
@@ -151,7 +151,7 @@ Result<SharedRegion> SharedRegion::create(const std::string& name, std::uint64_t
                                           const RegionOptions& options) {
   Result<std::string> path = region_path(name, options.hugepage_path);
   if (!path) return std::move(path).error();
-  const Result<std::uint64_t> page = page_size_of(options.hugepage_path);
+  const Result<std::uint64_t> page = region_page_bytes(options.hugepage_path);
   if (!page) return page.error();
   if (bytes == 0 || bytes > kMaxBytes) {
     return Error{ErrorCode::INVALID_ARGUMENT, "region " + name + " cannot have " +
@@ -196,7 +196,7 @@ Result<SharedRegion> SharedRegion::open(const std::string& name, bool read_only,
                                         const std::string& hugepage_path) {
   Result<std::string> path = region_path(name, hugepage_path);
   if (!path) return std::move(path).error();
-  const Result<std::uint64_t> page = page_size_of(hugepage_path);
+  const Result<std::uint64_t> page = region_page_bytes(hugepage_path);
   if (!page) return page.error();
   const Fd fd(::open(path.value().c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW));
   if (fd.get() < 0) {

@@ -47,6 +47,9 @@ inline constexpr std::size_t kMaxRegionName = 200;
 // Returns: where the region of this name lies in the file system.
 Result<std::string> region_path(const std::string& name, const std::string& hugepage_path = "");
 
+// Returns: the unit in which regions there are mapped: 4096, or the huge page size of the mount.
+Result<std::uint64_t> region_page_bytes(const std::string& hugepage_path);
+
 class SharedRegion final {
  public:
   // Makes a region of `bytes`, rounded up to whole pages. The name must be free.
@@ -68,7 +71,6 @@ class SharedRegion final {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
-  // The unit in which its memory is mapped: 4096, or the huge page size.
   [[nodiscard]] std::uint64_t page_bytes() const noexcept { return page_bytes_; }
   [[nodiscard]] RegionIdentity identity() const noexcept { return identity_; }
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+#include "slots/slot_copy.h"
+
+#include <cstring>
+#include <string>
+
+namespace radixshmem {
+namespace {
+
+struct Checked {
+  std::uint64_t per_slot = 0;  // k
+  std::uint64_t total_bytes = 0;
+};
+
+Error refused(const std::string& what) { return Error{ErrorCode::INVALID_ARGUMENT, what}; }
+
+std::string text(std::uint64_t value) { return std::to_string(value); }
+
+// Size of fragment j of a slot; `fragment` counts over all slots.
+std::uint64_t size_of(const CopyRequest& request, std::uint64_t fragment, std::uint64_t j) noexcept {
+  return request.sizes[request.sizes.size() == request.ptrs.size() ? fragment : j];
+}
+
+Result<std::uint64_t> fragments_per_slot(const CopyRequest& request) {
+  const std::uint64_t slots = request.slots.size();
+  const std::uint64_t ptrs = request.ptrs.size();
+  const std::uint64_t sizes = request.sizes.size();
+  if (slots == 0 ? ptrs != 0 : ptrs % slots != 0) {
+    return refused("len(ptrs) = " + text(ptrs) + " is no multiple of len(slots) = " + text(slots));
+  }
+  const std::uint64_t k = slots == 0 ? 0 : ptrs / slots;
+  if (slots != 0 && sizes != ptrs && sizes != k) {
+    return refused("len(sizes) = " + text(sizes) + " must be len(ptrs) = " + text(ptrs) +
+                   " or len(ptrs) / len(slots) = " + text(k));
+  }
+  return k;
+}
+
+// Checks the fragments of one slot. Returns: their bytes together.
+Result<std::uint64_t> check_slot(const CopyRequest& request, std::uint64_t index, std::uint64_t k,
+                                 std::uint64_t room) {
+  std::uint64_t used = 0;
+  for (std::uint64_t j = 0; j < k; ++j) {
+    const std::uint64_t fragment = index * k + j;
+    const std::uint64_t size = size_of(request, fragment, j);
+    if (size > room - used) {
+      const auto offset = static_cast<std::uint64_t>(request.offset);
+      return refused("fragment " + text(fragment) + " of " + text(size) + " bytes at byte " +
+                     text(offset + used) + " of slot " + std::to_string(request.slots[index]) +
+                     " ends beyond the slot's " + text(offset + room) + " bytes");
+    }
+    if (size != 0 && request.ptrs[fragment] == 0) {
+      return refused("ptrs[" + text(fragment) + "] is null, its size " + text(size));
+    }
+    used += size;
+  }
+  return used;
+}
+
+Result<Checked> check(const SlotStore& store, const CopyRequest& request) {
+  const Result<PoolHeader> pool = store.pool(request.kind);
+  if (!pool) return pool.error();
+  const std::uint64_t stride = pool.value().stride;
+  const Result<std::uint64_t> k = fragments_per_slot(request);
+  if (!k) return k.error();
+  if (request.offset < 0 || static_cast<std::uint64_t>(request.offset) > stride) {
+    return refused("offset = " + std::to_string(request.offset) + " is not in a slot of " +
+                   text(stride) + " bytes");
+  }
+  Checked checked{k.value(), 0};
+  for (std::uint64_t i = 0; i < request.slots.size(); ++i) {
+    const Result<std::uint64_t> where = store.slot_offset(request.slots[i], request.kind);
+    if (!where) return where.error();
+    const Result<std::uint64_t> bytes =
+        check_slot(request, i, k.value(), stride - static_cast<std::uint64_t>(request.offset));
+    if (!bytes) return bytes.error();
+    if (__builtin_add_overflow(checked.total_bytes, bytes.value(), &checked.total_bytes)) {
+      return refused("the sizes add up to more than 2^64 bytes");
+    }
+  }
+  return checked;
+}
+
+// Requires: `request` is checked. `copy(in_slot, pointer, size)` moves one fragment.
+template <typename Copy>
+void for_each_fragment(const SlotStore& store, const CopyRequest& request, std::uint64_t k,
+                       Copy copy) {
+  const PoolHeader pool = store.pool(request.kind).value();
+  std::byte* const base = store.data().data() + pool.offset + request.offset;
+  std::uint64_t fragment = 0;
+  for (const std::int32_t slot : request.slots) {
+    std::byte* in_slot = base + static_cast<std::uint64_t>(slot) * pool.stride;
+    for (std::uint64_t j = 0; j < k; ++j, ++fragment) {
+      const std::uint64_t size = size_of(request, fragment, j);
+      if (size == 0) continue;
+      copy(in_slot, reinterpret_cast<std::byte*>(request.ptrs[fragment]), size);
+      in_slot += size;
+    }
+  }
+}
+
+}  // namespace
+
+// memmove, because a fragment may itself lie in the store; it is as fast as memcpy.
+
+Result<std::uint64_t> copy_in(const SlotStore& store, const CopyRequest& request) {
+  if (Result<> writable = store.require_writable("copy_in"); !writable) {
+    return std::move(writable).error();
+  }
+  const Result<Checked> checked = check(store, request);
+  if (!checked) return checked.error();
+  for_each_fragment(store, request, checked.value().per_slot,
+                    [](std::byte* in_slot, const std::byte* pointer, std::uint64_t size) {
+                      std::memmove(in_slot, pointer, size);
+                    });
+  return checked.value().total_bytes;
+}
+
+Result<std::uint64_t> copy_out(const SlotStore& store, const CopyRequest& request) {
+  const Result<Checked> checked = check(store, request);
+  if (!checked) return checked.error();
+  for_each_fragment(store, request, checked.value().per_slot,
+                    [](const std::byte* in_slot, std::byte* pointer, std::uint64_t size) {
+                      std::memmove(pointer, in_slot, size);
+                    });
+  return checked.value().total_bytes;
+}
+
+}  // namespace radixshmem
