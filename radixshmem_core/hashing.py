@@ -38,7 +38,16 @@ def compute_hashes(
     Raises ValueError for anything but integers in [0, 2**32) in one dimension.
     """
     before = None if parent is None else _as_hash(parent)
-    return _core.compute_hashes(_as_buffer(token_ids), tokens_per_block, bytes(namespace), before)
+    return _core.compute_hashes(
+        _as_buffer(token_ids), tokens_per_block, _as_bytes(namespace), before
+    )
+
+
+def _as_bytes(namespace: Buffer) -> bytes:
+    try:
+        return bytes(memoryview(namespace))
+    except TypeError as error:
+        raise TypeError(f"namespace must be bytes, got {type(namespace).__name__}") from error
 
 
 def _as_hash(parent: SupportsIndex) -> int:
@@ -94,17 +103,17 @@ def _from_sequence(token_ids: Iterable[Any]) -> npt.NDArray[Any]:
         array = np.empty(0, dtype=object)
     if array.dtype.kind in "iu" and array.ndim == 1:
         return array
-    raise _first_bad_item(items)
+    return np.fromiter(map(_token, range(len(items)), items), dtype=np.int64, count=len(items))
 
 
-def _first_bad_item(items: list[Any]) -> ValueError:
-    for position, item in enumerate(items):
-        try:
-            value = operator.index(item)
-        except TypeError:
-            return ValueError(f"token_ids[{position}] = {item!r} is not an integer")
-        if isinstance(item, (bool, np.bool_)):
-            return ValueError(f"token_ids[{position}] = {item!r} is a bool, not a token id")
-        if not 0 <= value < _TOKEN_LIMIT:
-            return ValueError(f"token_ids[{position}] = {value} is outside [0, 2**32)")
-    return ValueError("token_ids must be a 1-D sequence of integers")
+def _token(position: int, item: Any) -> int:
+    """The item as a token; for sequences that NumPy cannot make an integer array of."""
+    try:
+        value = operator.index(item)
+    except TypeError:
+        raise ValueError(f"token_ids[{position}] = {item!r} is not an integer") from None
+    if isinstance(item, (bool, np.bool_)):
+        raise ValueError(f"token_ids[{position}] = {item!r} is a bool, not a token id")
+    if not 0 <= value < _TOKEN_LIMIT:
+        raise ValueError(f"token_ids[{position}] = {value} is outside [0, 2**32)")
+    return value
