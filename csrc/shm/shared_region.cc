@@ -25,8 +25,9 @@ constexpr const char* kShmDirectory = "/dev/shm";
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kAlignment = std::uint64_t{2} << 20;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 46;  // far beyond any address space in use
-// A pending signal makes the kernel give up (and undo) the call at hand: small steps get on.
-constexpr std::uint64_t kReserveStep = std::uint64_t{64} << 20;
+// A pending signal makes the kernel undo the call at hand: smaller steps get on between signals.
+constexpr std::uint64_t kLongestStep = std::uint64_t{64} << 20;
+constexpr std::uint64_t kShortestStep = std::uint64_t{1} << 20;
 
 class Fd final {
  public:
@@ -63,13 +64,18 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
 
 // Sets the size last (invariant 1). Returns: an errno, 0 when done.
 int reserve(int fd, std::uint64_t bytes) {
+  std::uint64_t step = kLongestStep;
   for (std::uint64_t done = 0; done < bytes;) {
-    const auto step = static_cast<off_t>(std::min(kReserveStep, bytes - done));
-    if (::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(done), step) == 0) {
-      done += static_cast<std::uint64_t>(step);
+    const std::uint64_t length = std::min(step, bytes - done);
+    if (::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(done),
+                    static_cast<off_t>(length)) == 0) {
+      done += length;
       continue;
     }
-    if (errno == EINTR) continue;
+    if (errno == EINTR) {
+      step = std::max(step / 2, kShortestStep);
+      continue;
+    }
     if (errno != EOPNOTSUPP && errno != ENOSYS) return errno;
     int error = 0;  // no KEEP_SIZE here: the one call below sets the size when all is reserved
     do {
