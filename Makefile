@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+#
+# make demo [TRACE=FILE] [DEMO_ARGS=...]   the main job, on a trace or on made-up conversations
+# make test | make test-full               the CI set | its long versions too
+# make bench [BENCH_ARGS=...]              tables and JSON of the speed and memory figures
+# make format | make clean
+# Each does its own set-up (system tools, .venv, editable install); a second run is quick.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+NATIVE := $(shell find csrc cmake CMakeLists.txt -type f \( -name '*.h' -o -name '*.cc' \
+	-o -name 'CMakeLists.txt' -o -name '*.cmake' \) -not -path 'csrc/tests/*' -not -path 'csrc/fuzz/*')
+
+.PHONY: demo test test-full bench format clean
+.DEFAULT_GOAL := test
+
+demo: $(STAMPS)/installed
+	@if [ -n "$(TRACE)" ] && [ ! -f "$(TRACE)" ]; then \
+	  echo "demo: no trace file $(TRACE); give TRACE=FILE or leave it out" >&2; exit 1; fi
+	$(BIN)/python benchmarks/demo.py $(if $(TRACE),--trace "$(TRACE)") $(DEMO_ARGS)
+
+test: $(STAMPS)/test
+	VENV="$(VENV)" bash scripts/run_tests.sh
+
+test-full: $(STAMPS)/test
+	VENV="$(VENV)" bash scripts/run_tests.sh full
+
+bench: $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
+
+format: $(STAMPS)/test
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+	find csrc -name third_party -prune -o \( -name '*.h' -o -name '*.cc' \) -print0 | \
+	  xargs -0 $(BIN)/clang-format -i
+
+clean:
+	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache
+
+# What pip needs to build without isolation; `pip install .` finds these by itself.
+$(STAMPS)/venv: scripts/setup_system.sh
+	PYTHON="$(PYTHON)" sh scripts/setup_system.sh
+	$(PYTHON) -m venv "$(VENV)"
+	$(PIP) install --upgrade scikit-build-core pybind11
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/installed: $(STAMPS)/venv pyproject.toml $(NATIVE)
+	$(PIP) install --no-build-isolation --config-settings=build-dir=build/python -e .
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/installed
+	$(PIP) install --no-build-isolation --config-settings=build-dir=build/python -e '.[test]'
+	@touch $@
+
+$(STAMPS)/bench: $(STAMPS)/installed
+	$(PIP) install --no-build-isolation --config-settings=build-dir=build/python -e '.[bench]'
+	@touch $@

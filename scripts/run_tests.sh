@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+#
+# The CI set, step by step; every step runs, the summary at the end says which failed.
+# Usage: VENV=.venv scripts/run_tests.sh [full]
+# `full` also runs the tests marked slow and, through RADIX_TEST_FULL=1, the long versions of others.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+VENV=$(cd "${VENV:-.venv}" && pwd) || exit 1
+MODE="${1:-quick}"
+JOBS=$(nproc)
+PYTEST_ARGS=(-q -m "not slow")
+if [ "$MODE" = full ]; then
+  export RADIX_TEST_FULL=1
+  PYTEST_ARGS=(-q)
+fi
+SUMMARY=()
+FAILED=0
+
+# step NAME COMMAND...: run it, note the time and the outcome.
+step() {
+  local name="$1" begin=$SECONDS outcome=ok
+  shift
+  printf '\n=== %s\n' "$name"
+  "$@" || { outcome=FAILED; FAILED=1; }
+  SUMMARY+=("$(printf '%-28s %-6s %4d s' "$name" "$outcome" $((SECONDS - begin)))")
+}
+
+# The thread sanitizer of g++ 12 does not start on kernels with 32 bits of mmap randomness.
+fixed_addresses() {
+  if setarch "$(uname -m)" -R true 2>/dev/null; then setarch "$(uname -m)" -R "$@"; else "$@"; fi
+}
+
+build() {
+  cmake --preset "$1" >build/"$1".log 2>&1 && cmake --build --preset "$1" -j "$JOBS" >>build/"$1".log 2>&1 || {
+    tail -n 60 build/"$1".log
+    return 1
+  }
+}
+
+cpp_tests() {
+  build "$1" && fixed_addresses ctest --preset "$1" -j "$JOBS" --no-tests=error
+}
+
+wheel() {
+  local out=build/wheel
+  rm -rf "$out" && mkdir -p "$out" || return 1
+  "$VENV/bin/pip" -q wheel --no-deps --no-build-isolation \
+    --config-settings=build-dir=build/python -w "$out" . || return 1
+  python3 -m venv "$out/venv" && "$out/venv/bin/pip" -q --disable-pip-version-check install "$out"/*.whl ||
+    return 1
+  local script="$PWD/scripts/check_wheel.py"
+  local python="$PWD/$out/venv/bin/python"
+  (cd "$(mktemp -d)" && "$python" "$script")
+}
+
+stubtest() {
+  "$VENV/bin/stubtest" radixshmem_core._core --ignore-disjoint-bases
+}
+
+examples() {
+  local count=0
+  for example in examples/*.py; do
+    [ -e "$example" ] || continue
+    timeout 120 "$VENV/bin/python" "$example" || return 1
+    count=$((count + 1))
+  done
+  [ "$count" -gt 0 ] || { echo "examples/ holds no example"; return 1; }
+}
+
+mkdir -p build
+step "C++ tests" cpp_tests test
+step "C++ tests, address+undefined" cpp_tests asan
+step "C++ tests, threads" cpp_tests tsan
+step "Python tests" "$VENV/bin/python" -m pytest "${PYTEST_ARGS[@]}"
+step "examples" examples
+step "wheel from another folder" wheel
+step "ruff check" "$VENV/bin/ruff" check .
+step "ruff format" "$VENV/bin/ruff" format --check .
+step "mypy --strict" "$VENV/bin/mypy" --strict -p radixshmem -p radixshmem_core
+step "mypy of the typing tests" "$VENV/bin/mypy" --strict tests/typing
+step "stubtest" stubtest
+step "include order" "$VENV/bin/python" scripts/check_includes.py
+step "licence lines" "$VENV/bin/python" scripts/check_spdx.py
+
+printf '\n=== summary\n'
+printf '%s\n' "${SUMMARY[@]}"
+[ "$FAILED" = 0 ] && echo "all passed in $SECONDS s"
+exit "$FAILED"
