@@ -233,6 +233,9 @@ class SlotStore:
     @staticmethod
     def attach(name: str, hugepage_path: str, timeout_ms: int, read_only: bool) -> SlotStore: ...
     @staticmethod
+    def check_room(name: str, bytes: int, hugepage_path: str) -> None:
+        """RadixError, naming what to raise, when a region of `bytes` does not fit now."""
+    @staticmethod
     def destroy(name: str, hugepage_path: str) -> bool:
         """Delete the region's file; False when there was none."""
     @property

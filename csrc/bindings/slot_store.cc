@@ -115,6 +115,12 @@ std::unique_ptr<PySlotStore> attach(const std::string& name, const std::string& 
   return std::make_unique<PySlotStore>(unwrap(std::move(store)));
 }
 
+void check_room(const std::string& name, std::uint64_t bytes, std::string hugepage_path) {
+  RegionOptions options;
+  options.hugepage_path = std::move(hugepage_path);
+  unwrap(SharedRegion::check_room(name, bytes, options));
+}
+
 bool destroy(const std::string& name, const std::string& hugepage_path) {
   auto gone = [&] {
     const py::gil_scoped_release unlocked;
@@ -210,6 +216,8 @@ void bind_slot_store(py::module_& module) {
                   py::arg("mode"), py::arg("gid"))
       .def_static("attach", &attach, py::arg("name"), py::arg("hugepage_path"),
                   py::arg("timeout_ms"), py::arg("read_only"))
+      .def_static("check_room", &check_room, py::arg("name"), py::arg("bytes"),
+                  py::arg("hugepage_path"))
       .def_static("destroy", &destroy, py::arg("name"), py::arg("hugepage_path"))
       .def(
           "num_slots",

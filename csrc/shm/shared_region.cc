@@ -153,10 +153,8 @@ Result<std::string> region_path(const std::string& name, const std::string& huge
   return (hugepage_path.empty() ? std::string(kShmDirectory) : hugepage_path) + name;
 }
 
-Result<SharedRegion> SharedRegion::create(const std::string& name, std::uint64_t bytes,
-                                          const RegionOptions& options) {
-  Result<std::string> path = region_path(name, options.hugepage_path);
-  if (!path) return std::move(path).error();
+Result<std::uint64_t> SharedRegion::check_room(const std::string& name, std::uint64_t bytes,
+                                               const RegionOptions& options) {
   const Result<std::uint64_t> page = region_page_bytes(options.hugepage_path);
   if (!page) return page.error();
   if (bytes == 0 || bytes > kMaxBytes) {
@@ -173,6 +171,19 @@ Result<SharedRegion> SharedRegion::create(const std::string& name, std::uint64_t
   if (Result<> fits = check_limits(limits.value(), name, size, huge ? page.value() : 0); !fits) {
     return std::move(fits).error();
   }
+  return size;
+}
+
+Result<SharedRegion> SharedRegion::create(const std::string& name, std::uint64_t bytes,
+                                          const RegionOptions& options) {
+  Result<std::string> path = region_path(name, options.hugepage_path);
+  if (!path) return std::move(path).error();
+  const Result<std::uint64_t> page = region_page_bytes(options.hugepage_path);
+  if (!page) return page.error();
+  const Result<std::uint64_t> room = check_room(name, bytes, options);
+  if (!room) return room.error();
+  const bool huge = !options.hugepage_path.empty();
+  const std::uint64_t size = room.value();
 
   const Fd fd(::open(path.value().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                      0600));
