@@ -24,7 +24,7 @@ def percentile_us(seconds: Sequence[float] | npt.NDArray[np.float64], percent: f
 
 
 def format_p50_p99(seconds: Sequence[float] | npt.NDArray[np.float64]) -> str:
-    """ "12.3 / 45.6", or "no sample"."""
+    """Both percentiles in microseconds as "12.3 / 45.6", or "no sample"."""
     if not len(seconds):
         return "no sample"
     return f"{percentile_us(seconds, 50):.1f} / {percentile_us(seconds, 99):.1f}"
@@ -40,7 +40,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
-    table = Table(title=title, title_justify="left")
+    console.print(title, highlight=False)
+    table = Table()
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right")
     for row in rows:

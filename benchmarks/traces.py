@@ -25,11 +25,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MOONCAKE_BLOCK_TOKENS", "QWEN_BLOCK_TOKENS", "Trace", "conversations", "load_trace"]
+__all__ = [
+    "MOONCAKE_BLOCK_TOKENS",
+    "QWEN_BLOCK_TOKENS",
+    "Trace",
+    "TraceSource",
+    "conversations",
+    "load_trace",
+]
 
 MOONCAKE_BLOCK_TOKENS = 512
 QWEN_BLOCK_TOKENS = 16
 
+_DEFAULT_REQUESTS = 3000
 _SYSTEM_BLOCKS = 32
 _TURN_BLOCKS = (4, 24)  # a question and its answer, half-open
 _TURNS = (2, 10)
@@ -58,6 +66,22 @@ class Trace:
     def path(self, request: int) -> npt.NDArray[np.int64]:
         """The block ids of one request, from the root."""
         return self.ids[self.offsets[request] : self.offsets[request + 1]]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSource:
+    """Where a trace comes from; every process that reads it gets the same one."""
+
+    file: str = ""
+    """Empty: made-up conversations."""
+    limit: int = 0
+    """Requests; 0 is the whole file, or 3,000 made-up ones."""
+    seed: int = 0
+
+    def read(self) -> Trace:
+        if self.file:
+            return load_trace(self.file, self.limit)
+        return conversations(self.limit or _DEFAULT_REQUESTS, self.seed)
 
 
 def load_trace(path: str | os.PathLike[str], limit: int = 0) -> Trace:
