@@ -51,7 +51,8 @@ def count_wrong_bytes(
     expected = block_bytes(hashes, rows.shape[1], scratch)
     if np.array_equal(rows.view(np.uint64), expected.view(np.uint64)):
         return np.zeros(len(rows), np.int64)
-    return np.count_nonzero(rows != expected, axis=1)
+    wrong: npt.NDArray[np.int64] = np.count_nonzero(rows != expected, axis=1)
+    return wrong
 
 
 def block_tokens(ids: npt.NDArray[np.int64], tokens_per_block: int) -> npt.NDArray[np.int32]:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import importlib
 import json
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DYNAMO_PACKAGE", "DynamoTree", "store_event"]
+__all__ = ["DYNAMO_PACKAGE", "DynamoTree", "SglangTree", "store_event"]
 
 DYNAMO_PACKAGE = "ai-dynamo-runtime==1.6.1"
 _WORKER = 1
@@ -51,3 +52,37 @@ def store_event(
     blocks = [{"block_hash": block, "tokens_hash": block} for block in hashes[first_new:]]
     stored = {"parent_hash": parent, "blocks": blocks}
     return json.dumps({"event_id": event_id, "data": {"stored": stored}}).encode()
+
+
+class SglangTree:
+    """SGLang's RadixCache without an engine around it; keys are token ids.
+
+    Raises ImportError when SGLang, or something it needs, is not installed.
+    """
+
+    def __init__(self, page_tokens: int) -> None:
+        try:
+            radix: Any = importlib.import_module("sglang.srt.mem_cache.radix_cache")
+            base: Any = importlib.import_module("sglang.srt.mem_cache.base_prefix_cache")
+            torch: Any = importlib.import_module("torch")
+        except ImportError as error:
+            raise ImportError(f"SGLang is not usable here ({error})") from error
+        self._tree: Any = radix.RadixCache.create_simulated(page_size=page_tokens)
+        self._key: Any = radix.RadixKey
+        self._match_params: Any = base.MatchPrefixParams
+        self._insert_params: Any = base.InsertParams
+        self._torch = torch
+
+    def key(self, tokens: npt.NDArray[np.int64]) -> Any:
+        """What `match` takes."""
+        return self._match_params(key=self._key(array("q", tokens.tobytes())))
+
+    def insert(self, tokens: npt.NDArray[np.int64]) -> None:
+        """Store a path; the slots of its tokens are made up."""
+        slots = self._torch.arange(len(tokens))
+        key = self._key(array("q", tokens.tobytes()))
+        self._tree.insert(self._insert_params(key=key, value=slots))
+
+    def match(self, key: Any) -> int:
+        """How many leading tokens it finds."""
+        return int(self._tree.match_prefix(key).device_prefix_len)

@@ -15,8 +15,8 @@ _GOOD, _BAD = "#2a7f62", "#b3392f"
 
 
 def headroom(row: Row) -> float | None:
-    """How many times better than its bound a row is; below 1 it misses it. None if skipped."""
-    if row.value is None or row.value <= 0:
+    """How many times better than its bound a row is; below 1 it misses it. None without both."""
+    if row.value is None or row.bound is None or row.value <= 0:
         return None
     return row.value / row.bound if row.at_least else row.bound / row.value
 

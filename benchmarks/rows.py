@@ -27,15 +27,16 @@ class Row:
     """The physical limit, or the peer, in the same run."""
     value: float | None
     """What is bounded; None when the row was skipped."""
-    bound: float
+    bound: float | None
+    """None: for information only."""
     at_least: bool = False
     unit: str = "x"
     note: str = ""
 
     @property
     def reached(self) -> bool | None:
-        """Whether the bound holds; None when the row was skipped."""
-        if self.value is None:
+        """Whether the bound holds; None when there is none, or the row was skipped."""
+        if self.value is None or self.bound is None:
             return None
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
@@ -61,7 +62,7 @@ def bounded(
     samples: Samples,
     ours: str,
     theirs: str,
-    bound: float,
+    bound: float | None,
     *,
     at_least: bool = False,
     times: float = 1.0,
@@ -81,7 +82,7 @@ def bounded(
 
 def skipped(figure: str, reason: str) -> Row:
     """A row that could not be measured, and why."""
-    return Row(figure, "", "", None, float("nan"), note=f"skipped: {reason}")
+    return Row(figure, "", "", None, None, note=f"skipped: {reason}")
 
 
 def time_text(seconds: float) -> str:
@@ -100,12 +101,12 @@ def table_cells(row: Row) -> tuple[str, str, str, str, str, str]:
     if row.value is None:
         return (row.figure, "", "", "", "", row.note)
     sign = ">=" if row.at_least else "<="
-    reached = "yes" if row.reached else "NO"
+    reached = {True: "yes", False: "NO", None: ""}[row.reached]
     return (
         row.figure + (f" ({row.note})" if row.note else ""),
         row.measured,
         row.reference,
         f"{row.value:.3g} {row.unit}",
-        f"{sign} {row.bound:.3g} {row.unit}",
+        "" if row.bound is None else f"{sign} {row.bound:.3g} {row.unit}",
         reached,
     )

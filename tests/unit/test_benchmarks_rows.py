@@ -56,6 +56,13 @@ def test_bounded_row_shows_both_sides() -> None:
     )
 
 
+def test_row_without_a_bound_is_for_information() -> None:
+    made = bounded("f", {"ours": [2e-6], "theirs": [8e-6]}, "ours", "theirs", None)
+    assert made.reached is None
+    assert headroom(made) is None
+    assert table_cells(made)[3:] == ("0.25 x", "", "")
+
+
 def test_skipped_row_claims_nothing() -> None:
     made = skipped("f", "no peer")
     assert made.reached is None
