@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""What the machine must offer before a server starts: a group, a directory, memory, a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import logging
+import os
+import resource
+import socket
+import stat
+
+from . import _core
+from .config import ServerConfig
+from .errors import RadixError
+from .rpc import socket_path
+from .sizes import format_size
+
+__all__ = ["access_of_group", "check_directories", "check_memory", "clear_stale_socket"]
+
+_log = logging.getLogger("radixshmem.server")
+
+SHM_DIRECTORY = "/dev/shm"
+
+
+def access_of_group(group: str) -> tuple[int, int]:
+    """(file mode, gid or -1) of everything the server makes."""
+    if not group:
+        return 0o600, -1
+    try:
+        return 0o660, grp.getgrnam(group).gr_gid
+    except KeyError as error:
+        raise ValueError(f"group is {group!r}, but this machine has no such group") from error
+
+
+def check_directories(config: ServerConfig, shm_directory: str = SHM_DIRECTORY) -> str:
+    """The path of the control socket, after a check that all directories can be written."""
+    path = socket_path(config.endpoint, config.name)
+    wanted = {shm_directory: "shared memory", os.path.dirname(path): "the control socket"}
+    if config.hugepage_path:
+        wanted[config.hugepage_path] = "hugepage_path"
+    for directory, purpose in wanted.items():
+        if not os.path.isdir(directory):
+            raise RadixError(f"{directory}, needed for {purpose}, is not a directory; create it")
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise RadixError(
+                f"{directory}, needed for {purpose}, cannot be written by user {os.geteuid()}; "
+                f"run `chmod u+rwx {directory}` as its owner, or choose another directory"
+            )
+    return path
+
+
+def check_memory(data_name: str, config: ServerConfig) -> None:
+    """RadixError, naming what to raise, when the slots cannot fit the memory that is free now."""
+    size = config.slot_region_bytes
+    if size is None:
+        return
+    _core.SlotStore.check_room(data_name, size, config.hugepage_path)
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit != resource.RLIM_INFINITY and limit < size:
+        _log.info(
+            "memlock limit is %s, below data_bytes: registering the slots with a GPU or a NIC "
+            "needs `ulimit -l unlimited`",
+            format_size(limit),
+        )
+
+
+def clear_stale_socket(path: str) -> None:
+    """Remove the socket file that a dead server left. RadixError if anybody answers there."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise RadixError(f"{path} exists and is not a socket; remove it or choose another endpoint")
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        probe.settimeout(1.0)
+        probe.connect(path)
+    except OSError as error:
+        if error.errno not in (errno.ECONNREFUSED, errno.ENOENT):
+            raise RadixError(
+                f"cannot tell whether a server listens at {path} ({error}); "
+                "remove it or choose another endpoint"
+            ) from error
+    else:
+        raise RadixError(
+            f"another server already answers at {path}; stop it or choose another endpoint"
+        )
+    finally:
+        probe.close()
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

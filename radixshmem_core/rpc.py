@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Sending and receiving control messages: asyncio streams at the server, sockets at the client."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+
+import msgspec
+
+from .errors import GeometryMismatch, RadixError, ServerNotReady
+from .messages import MAX_MESSAGE_BYTES, Failure, Info, InfoReply, Reply, Request
+
+__all__ = [
+    "ProtocolError",
+    "ask",
+    "ask_info",
+    "connect",
+    "exchange",
+    "failure_of",
+    "read_request",
+    "socket_path",
+    "write_reply",
+]
+
+_LENGTH = struct.Struct("<I")
+_MAX_SOCKET_PATH = 107  # sun_path has 108 bytes, the last one is 0
+_SCHEME = "unix://"
+_BODY_TIMEOUT_S = 10.0
+
+_requests = msgspec.msgpack.Decoder(Request)
+_replies = msgspec.msgpack.Decoder(Reply)
+_encoder = msgspec.msgpack.Encoder()
+
+_EXCEPTIONS: dict[str, type[Exception]] = {
+    "ValueError": ValueError,
+    "TimeoutError": TimeoutError,
+    "RadixError": RadixError,
+    "GeometryMismatch": GeometryMismatch,
+    "ServerNotReady": ServerNotReady,
+}
+
+
+class ProtocolError(RadixError):
+    """The other side sent something that is not a message of this protocol."""
+
+
+def socket_path(endpoint: str, name: str) -> str:
+    """The path of the control socket. ValueError for one that no socket can have."""
+    if not endpoint:
+        path = f"/dev/shm/{name.lstrip('/')}.sock"
+    elif endpoint.startswith(_SCHEME) and endpoint[len(_SCHEME) :].startswith("/"):
+        path = endpoint[len(_SCHEME) :]
+    else:
+        raise ValueError(f"endpoint is {endpoint!r}; it must be unix:// and an absolute path")
+    size = len(path.encode())
+    if size > _MAX_SOCKET_PATH:
+        raise ValueError(
+            f"the control socket path {path} has {size} bytes, the system allows "
+            f"{_MAX_SOCKET_PATH}; choose a shorter name, or a shorter path with "
+            "--endpoint unix:///path (clients: endpoint=)"
+        )
+    return path
+
+
+def frame(message: Request | Reply) -> bytes:
+    body = _encoder.encode(message)
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"a message of {len(body)} bytes exceeds {MAX_MESSAGE_BYTES}")
+    return _LENGTH.pack(len(body)) + body
+
+
+def body_length(header: bytes) -> int:
+    length = int(_LENGTH.unpack(header)[0])
+    if length > MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"a message of {length} bytes exceeds {MAX_MESSAGE_BYTES}")
+    return length
+
+
+# ---------------------------------------------------------------- server side
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request | None:
+    """The next request; None at the end of the connection. ProtocolError for anything else."""
+    try:
+        header = await reader.readexactly(_LENGTH.size)
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise ProtocolError("the connection ended inside a message") from error
+        return None
+    try:
+        body = await asyncio.wait_for(reader.readexactly(body_length(header)), _BODY_TIMEOUT_S)
+        return _requests.decode(body)
+    except asyncio.IncompleteReadError as error:
+        raise ProtocolError("the connection ended inside a message") from error
+    except asyncio.TimeoutError as error:
+        raise ProtocolError(f"the rest of a message took over {_BODY_TIMEOUT_S:g} s") from error
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"not a request of this protocol: {error}") from error
+
+
+async def write_reply(writer: asyncio.StreamWriter, reply: Reply) -> None:
+    writer.write(frame(reply))
+    await writer.drain()
+
+
+def failure_of(error: Exception) -> Failure:
+    """`error` as a reply; the client raises the same kind again."""
+    for kind in (type(error), *type(error).__mro__):
+        if kind.__name__ in _EXCEPTIONS:
+            return Failure(kind=kind.__name__, message=str(error))
+    return Failure(kind="RadixError", message=f"{type(error).__name__}: {error}")
+
+
+# ---------------------------------------------------------------- client side
+
+
+def connect(path: str, timeout_s: float) -> socket.socket:
+    """A connection to the server at `path`. ServerNotReady when nobody answers there."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+    except OSError as error:
+        connection.close()
+        raise ServerNotReady(
+            f"no radix-server answers at {path} ({error.strerror or error}); start one, or give "
+            "its endpoint"
+        ) from error
+    return connection
+
+
+def exchange(connection: socket.socket, request: Request, timeout_s: float) -> Reply:
+    """Send and wait for the reply. TimeoutError at the deadline, ServerNotReady if it went away."""
+    deadline = time.monotonic() + timeout_s
+    try:
+        connection.settimeout(timeout_s)
+        connection.sendall(frame(request))
+        length = body_length(_receive(connection, _LENGTH.size, deadline))
+        reply = _replies.decode(_receive(connection, length, deadline))
+    except TimeoutError as error:
+        raise TimeoutError(f"the radix-server did not answer within {timeout_s:g} s") from error
+    except OSError as error:
+        raise ServerNotReady(f"the radix-server went away while asked ({error})") from error
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"the radix-server speaks another protocol: {error}") from error
+    if isinstance(reply, Failure):
+        raise _EXCEPTIONS.get(reply.kind, RadixError)(reply.message)
+    return reply
+
+
+def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ServerNotReady("the radix-server closed the connection instead of answering")
+        data += part
+    return bytes(data)
+
+
+def ask(path: str, request: Request, timeout_s: float) -> Reply:
+    """One request on a connection of its own."""
+    with connect(path, timeout_s) as connection:
+        return exchange(connection, request, timeout_s)
+
+
+def ask_info(path: str, request: Request, timeout_s: float) -> Info:
+    reply = ask(path, request, timeout_s)
+    if not isinstance(reply, InfoReply):
+        raise ProtocolError(f"the radix-server answered {type(reply).__name__}, not its state")
+    return reply.info

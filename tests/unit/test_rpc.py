@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from radixshmem_core.config import ServerConfig
+from radixshmem_core.control import ControlSocket
+from radixshmem_core.errors import GeometryMismatch, RadixError, ServerNotReady
+from radixshmem_core.host import check_directories, clear_stale_socket
+from radixshmem_core.messages import (
+    MAX_MESSAGE_BYTES,
+    Configure,
+    Hello,
+    Info,
+    InfoReply,
+    Reply,
+    Request,
+    WaitReady,
+)
+from radixshmem_core.rpc import ProtocolError, ask, ask_info, connect, exchange, failure_of, socket_path
+
+INFO = Info(
+    mode="waiting",
+    last_error="",
+    index_name="/x",
+    rank=0,
+    world_size=1,
+    data_plane="",
+    geometry=None,
+    hugepage_path="",
+    uptime=1.0,
+    version="0",
+)
+
+
+class Server:
+    """A control socket in a thread that answers every request with INFO."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.endings = threading.Semaphore(0)
+
+    async def handle(self, request: Request, peer: socket.socket) -> Reply:
+        if isinstance(request, Configure):
+            raise GeometryMismatch("server 1, client 2")
+        if isinstance(request, WaitReady):
+            await asyncio.Event().wait()
+        return InfoReply(info=INFO)
+
+    @contextmanager
+    def running(self) -> Iterator[Server]:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        control = ControlSocket(self.path, self.handle, self.endings.release)
+        try:
+            asyncio.run_coroutine_threadsafe(control.open(0o600, -1), loop).result(5)
+            yield self
+        finally:
+            asyncio.run_coroutine_threadsafe(control.close(), loop).result(5)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(5)
+            loop.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(str(tmp_path / "control.sock")).running() as running:
+        yield running
+
+
+def test_request_and_reply(server: Server) -> None:
+    assert ask_info(server.path, Hello(), 5) == INFO
+    assert os.stat(server.path).st_mode & 0o777 == 0o600
+
+
+def test_several_requests_on_one_connection(server: Server) -> None:
+    body = msgspec.msgpack.encode(Hello())
+    with connect(server.path, 5) as connection:
+        connection.sendall(2 * (struct.pack("<I", len(body)) + body))
+        answer = connection.recv(4)
+        assert 0 < struct.unpack("<I", answer)[0] < 1000
+
+
+def test_failures_are_raised_at_the_client(server: Server) -> None:
+    with pytest.raises(GeometryMismatch, match="server 1, client 2"):
+        ask(server.path, Configure(geometry={}), 5)
+
+
+def test_other_protocol_version_is_refused(server: Server) -> None:
+    with pytest.raises(RadixError, match="protocol 99, the server 1; install the same version"):
+        ask(server.path, Hello(protocol=99), 5)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        struct.pack("<I", MAX_MESSAGE_BYTES + 1),
+        struct.pack("<I", 3) + b"\xc1\xc1\xc1",
+        struct.pack("<I", 1) + b"\x80",
+        struct.pack("<I", 0),
+        struct.pack("<I", 12) + msgspec.msgpack.encode({"request": "x"})[:12],
+    ],
+    ids=["too long", "not msgpack", "no tag", "empty", "unknown tag"],
+)
+def test_malformed_message_closes_that_connection_with_a_reason(
+    server: Server, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(server.path, 5) as connection:
+        connection.sendall(garbage)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b""
+    assert server.endings.acquire(timeout=5)
+    assert "closing a control connection: " in caplog.text
+    assert ask_info(server.path, Hello(), 5) == INFO  # others are served on
+
+
+def test_message_cut_short_is_a_reason_too(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(server.path, 5) as connection:
+        connection.sendall(struct.pack("<I", 100) + b"short")
+    assert server.endings.acquire(timeout=5)
+    assert "ended inside a message" in caplog.text
+
+
+def test_deadline_of_a_reply(server: Server) -> None:
+    with pytest.raises(TimeoutError, match="did not answer within"):
+        ask(server.path, WaitReady(timeout_s=60), 0.05)
+
+
+def test_close_ends_connections_and_removes_the_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "control.sock")
+    with Server(path).running():
+        kept = connect(path, 5)
+        exchange(kept, Hello(), 5)
+    with kept:
+        assert kept.recv(1) == b""
+    assert not os.path.exists(path)
+
+
+def test_no_server_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ServerNotReady, match=r"no radix-server answers at .*absent"):
+        ask(str(tmp_path / "absent.sock"), Hello(), 5)
+
+
+def test_unknown_exceptions_travel_as_radix_errors() -> None:
+    assert failure_of(KeyError("x")).kind == "RadixError"
+    assert failure_of(ServerNotReady("x")).kind == "ServerNotReady"
+    assert failure_of(ProtocolError("x")).kind == "RadixError"
+    assert failure_of(UnicodeDecodeError("utf8", b"", 0, 1, "x")).kind == "ValueError"
+
+
+def test_socket_paths() -> None:
+    assert socket_path("", "/x") == "/dev/shm/x.sock"
+    assert socket_path("unix:///tmp/y", "/x") == "/tmp/y"
+    for endpoint in ("tcp://h:1", "unix://relative", "/tmp/y"):
+        with pytest.raises(ValueError, match="endpoint is"):
+            socket_path(endpoint, "/x")
+    assert socket_path("", "/" + "a" * 93)  # 107 bytes
+    with pytest.raises(ValueError, match=r"108 bytes, the system allows 107; choose a shorter"):
+        socket_path("", "/" + "a" * 94)
+
+
+def test_stale_socket_is_removed_only_when_nobody_answers(tmp_path: Path) -> None:
+    path = str(tmp_path / "control.sock")
+    clear_stale_socket(path)  # nothing there
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    with pytest.raises(RadixError, match="another server already answers"):
+        clear_stale_socket(path)
+    listener.close()
+    clear_stale_socket(path)
+    assert not os.path.exists(path)
+
+
+def test_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    path.write_text("precious")
+    with pytest.raises(RadixError, match="is not a socket"):
+        clear_stale_socket(str(path))
+    assert path.read_text() == "precious"
+
+
+def test_directories_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ServerConfig("/x", data_bytes="1M", endpoint=f"unix://{tmp_path}/absent/s.sock")
+    with pytest.raises(RadixError, match="absent, needed for the control socket, is not a dir"):
+        check_directories(config)
+    config = ServerConfig("/x", data_bytes="1M", endpoint=f"unix://{tmp_path}/s.sock")
+    assert check_directories(config) == f"{tmp_path}/s.sock"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(RadixError, match="cannot be written by user"):
+        check_directories(config)
