@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The life of one node: waiting for a geometry, configuring, ready, failed, closed.
+
+Lives in the event loop of its server; everything that blocks runs in `run`, an executor call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from . import _core
+from ._version import __version__
+from .config import ServerConfig
+from .errors import GeometryMismatch
+from .host import access_of_group, check_memory
+from .messages import Info
+from .plan import SlotPlan, plan_slots
+from .regions import Regions, adopt_regions, clear_leftovers, create_regions, data_name_of
+from .values import Geometry
+
+__all__ = ["Events", "Node", "Runner"]
+
+_log = logging.getLogger("radixshmem.server")
+_T = TypeVar("_T")
+
+Events = Callable[[str, dict[str, Any]], None]
+"""Called with what happened ("waiting", "ready", ...) and its figures."""
+
+
+class Runner(Protocol):
+    """Runs a blocking call in a thread of the server."""
+
+    async def __call__(self, function: Callable[..., _T], *arguments: Any) -> _T: ...
+
+
+class Node:
+    """The name, its regions, and the state that clients see."""
+
+    def __init__(self, config: ServerConfig, run: Runner, events: Events) -> None:
+        self.config = config
+        self.mode = "waiting"
+        self.last_error = ""
+        self.regions: Regions | None = None
+        self.owner: _core.IndexServer | None = None
+        self._run = run
+        self._events = events
+        self._started = time.monotonic()
+        self._settled = asyncio.Event()
+        self._wanted: Geometry | None = None
+        self._defaults = (config.slot_align, config.register_chunk_tokens)
+        self._creation: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------ state
+
+    def info(self) -> Info:
+        regions = self.regions
+        return Info(
+            mode=self.mode,
+            last_error=self.last_error,
+            index_name=self.config.name,
+            rank=0,
+            world_size=1,
+            data_plane="",
+            geometry=regions.identity.geometry if regions else None,
+            hugepage_path=regions.identity.hugepage_path if regions else self.config.hugepage_path,
+            uptime=time.monotonic() - self._started,
+            version=__version__,
+        )
+
+    async def wait_settled(self, timeout_s: float) -> Info:
+        """The state once it is "ready" or "failed", or after `timeout_s`."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._settled.wait(), max(0.0, timeout_s))
+        return self.info()
+
+    # ------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Claim the name; adopt what a dead server left to its clients, or clear it away."""
+        mode, gid = access_of_group(self.config.group)
+        self.owner = await self._run(_core.IndexServer.claim, self.config.name, mode, gid)
+        if self.owner.found() == "adoptable":
+            self._become_ready(await self._run(adopt_regions, self.owner, self.config), "adopted")
+            return
+        await self._run(clear_leftovers, self.owner, self.config)
+        check_memory(data_name_of(self.config), self.config)
+        self._events("waiting", {"name": self.config.name})
+
+    async def configure(self, wanted: dict[str, Any]) -> Info:
+        """Take the geometry of a client. The first one wins; equal ones wait for its regions."""
+        resolved = Geometry.from_dict(wanted).resolve(*self._defaults)
+        if self._wanted is None:
+            plan = self._plan(resolved)
+            self._wanted = plan.geometry
+            self.mode = "configuring"
+            self._settled.clear()
+            self._creation = asyncio.create_task(self._create(plan))
+        else:
+            difference = self._wanted.difference(resolved, mine="server", theirs="client")
+            if difference:
+                raise GeometryMismatch(
+                    f"{self.config.name} already has another geometry; use the same one, or a "
+                    f"server of another name:\n{difference}"
+                )
+        if self._creation is not None:
+            await asyncio.shield(self._creation)
+        return self.info()
+
+    def _plan(self, geometry: Geometry) -> SlotPlan:
+        try:
+            return plan_slots(self.config, geometry)
+        except ValueError as error:
+            self.last_error = str(error)
+            raise
+
+    async def _create(self, plan: SlotPlan) -> None:
+        assert self.owner is not None
+        self._events("configuring", {"geometry": plan.geometry_dict()})
+        try:
+            regions = await self._run(create_regions, self.owner, self.config, plan)
+        except Exception as error:
+            self.last_error = str(error)
+            self.mode = "waiting" if isinstance(error, ValueError) else "failed"
+            self._wanted = None
+            self._creation = None
+            if self.mode == "failed":
+                self._settled.set()
+            self._events("failed", {"error": str(error)})
+            raise
+        self._become_ready(regions, "ready")
+
+    def _become_ready(self, regions: Regions, event: str) -> None:
+        self.regions = regions
+        self._wanted = regions.identity.geometry_value()
+        self._defaults = (regions.identity.slot_align, regions.identity.register_chunk_tokens)
+        self.mode = "ready"
+        self.last_error = ""
+        self._settled.set()
+        self._events(event, {"name": self.config.name, "geometry": regions.identity.geometry})
+
+    async def close(self) -> None:
+        """Delete the regions and give the name back."""
+        if self._creation is not None and not self._creation.done():
+            await asyncio.wait([self._creation])
+        regions, owner = self.regions, self.owner
+        self.regions = self.owner = None
+        self.mode = "waiting"
+        if regions is not None and owner is not None:
+            await self._run(regions.close, owner)
+        elif owner is not None:
+            await self._run(owner.close)

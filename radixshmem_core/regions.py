@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The two regions of a server: made for a geometry, adopted from a dead server, or cleared away.
+
+All functions block (they reserve memory, rebuild, check) and run outside the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+
+from . import _core
+from .config import ServerConfig
+from .errors import RadixError
+from .host import access_of_group
+from .identity import Identity
+from .ownership import FileLock, region_file
+from .plan import SlotPlan, index_plan
+from .store import SlotPoolConfig, SlotStore, SlotStoreConfig
+from .values import ComponentType
+
+__all__ = ["Regions", "adopt_regions", "clear_leftovers", "create_regions", "data_name_of"]
+
+_log = logging.getLogger("radixshmem.server")
+
+
+@dataclass(slots=True)
+class Regions:
+    """The mapped regions of a server that has a geometry."""
+
+    index: _core.Index
+    identity: Identity
+    store: SlotStore | None
+    store_lock: FileLock | None
+
+    def close(self, owner: _core.IndexServer) -> None:
+        """Tell clients, then delete both regions. Mappings of clients stay until they go."""
+        self.index.close()
+        owner.close()
+        if self.store is not None:
+            self.store.close()
+            SlotStore.destroy(self.identity.data_name, self.identity.hugepage_path)
+        if self.store_lock is not None:
+            self.store_lock.release()
+
+
+def data_name_of(config: ServerConfig) -> str:
+    return config.data_name or f"{config.name}_data"
+
+
+def clear_leftovers(owner: _core.IndexServer, config: ServerConfig) -> None:
+    """Delete what a dead server of this name left. RadixError if another server owns a part."""
+    data_name = data_name_of(config)
+    files = [region_file(config.name), region_file(data_name, config.hugepage_path)]
+    for path in files:
+        with contextlib.suppress(FileNotFoundError):
+            FileLock(path).release()
+    found = owner.found()
+    if found != "none":
+        _log.warning("%s: removing an index region left by a dead server (%s)", config.name, found)
+        owner.reclaim()
+    if SlotStore.destroy(data_name, config.hugepage_path):
+        _log.warning("%s: removed the slot region %s left there", config.name, data_name)
+
+
+def create_regions(owner: _core.IndexServer, config: ServerConfig, slots: SlotPlan) -> Regions:
+    """Make both regions and publish the index. Undoes the first when the second fails."""
+    identity = Identity.make(config, data_name_of(config), slots)
+    plan = index_plan(config, slots, identity.encode())
+    plan.region_bytes()  # an impossible plan fails before anything is made
+    store = _create_store(config, slots, identity) if slots.has_store else None
+    try:
+        lock = FileLock(region_file(identity.data_name, identity.hugepage_path)) if store else None
+        index = owner.create(plan, config.prefault)
+    except BaseException:
+        if store is not None:
+            store.close()
+            SlotStore.destroy(identity.data_name, identity.hugepage_path)
+        raise
+    return Regions(index, identity, store, lock)
+
+
+def _create_store(config: ServerConfig, slots: SlotPlan, identity: Identity) -> SlotStore:
+    mode, gid = access_of_group(config.group)
+    pools = {
+        kind.name.lower(): SlotPoolConfig(num_slots=pool.num_slots, slot_bytes=pool.slot_bytes)
+        for kind, pool in slots.pools.items()
+    }
+    return SlotStore.create(
+        SlotStoreConfig(
+            identity.data_name,
+            full=pools["full"],
+            swa=pools.get("swa"),
+            mamba=pools.get("mamba"),
+            slot_align=slots.geometry.slot_align,
+            hugepage_path=identity.hugepage_path,
+            prefault=False,
+            mode=mode,
+            gid=gid,
+            nonce=identity.nonce,
+        )
+    )
+
+
+def adopt_regions(owner: _core.IndexServer, config: ServerConfig) -> Regions:
+    """Take over the regions of a dead server whose clients live on, after a rebuild and check."""
+    index = owner.adopt()
+    try:
+        identity = Identity.decode(index.identity, config.name)
+        store = lock = None
+        if identity.data_name:
+            lock = FileLock(region_file(identity.data_name, identity.hugepage_path))
+            store = SlotStore.attach(identity.data_name, identity.hugepage_path)
+            _check_store(store, identity)
+    except (RadixError, FileNotFoundError) as error:
+        index.close()
+        raise RadixError(
+            f"{config.name}: clients live on the index of a dead server, but its slot region "
+            f"cannot be adopted ({error}); end those clients and start again"
+        ) from error
+    _warn_of_changes(config, identity)
+    return Regions(index, identity, store, lock)
+
+
+def _check_store(store: SlotStore, identity: Identity) -> None:
+    if store.nonce != identity.nonce:
+        raise RadixError(
+            f"slot region {identity.data_name} has nonce {store.nonce}, the index names "
+            f"{identity.nonce}"
+        )
+    pools = identity.geometry["pools"]
+    for kind in ComponentType:
+        wanted = pools.get(kind.name.lower(), {}).get("num_slots", 0)
+        present = store.pool(kind).num_slots if store.pool_mask >> kind & 1 else 0
+        if wanted != present:
+            raise RadixError(
+                f"slot region {identity.data_name} has {present} {kind.name} slots, the index "
+                f"names {wanted}"
+            )
+
+
+def _warn_of_changes(config: ServerConfig, identity: Identity) -> None:
+    adopted = {
+        "data_bytes": (identity.data_bytes, config.slot_region_bytes),
+        "slot_align": (identity.slot_align, config.slot_align),
+        "register_chunk_tokens": (identity.register_chunk_tokens, config.register_chunk_tokens),
+        "hugepage_path": (identity.hugepage_path, config.hugepage_path),
+    }
+    for option, (old, new) in adopted.items():
+        if old != new:
+            _log.warning(
+                "%s: %s stays %s as in the adopted cache; the configured %s takes effect when "
+                "the server starts without living clients",
+                config.name,
+                option,
+                old,
+                new,
+            )

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""`RadixServer`: one radix-server, as a thread of this process.
+
+The thread runs an event loop with the control socket, the reaper, the evictor and the prefault.
+Clients of the same process use the server like any other. The `radix-server` command is this
+class and a wait for a signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import logging
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+from .config import ServerConfig
+from .control import ControlSocket
+from .errors import RadixError
+from .evictor import Evictor
+from .host import access_of_group, check_directories, clear_stale_socket
+from .messages import (
+    Attached,
+    Configure,
+    Hello,
+    Info,
+    InfoReply,
+    Reply,
+    Request,
+    Status,
+    StatusReply,
+    WaitReady,
+)
+from .node import Events, Node
+from .prefault import Prefault
+from .reaper import Reaper
+from .report import status_line, status_report
+from .tasks import cancel_all
+
+__all__ = ["RadixServer"]
+
+_log = logging.getLogger("radixshmem.server")
+_T = TypeVar("_T")
+_running: weakref.WeakSet[RadixServer] = weakref.WeakSet()
+
+
+class RadixServer:
+    """A server of one cache. Safe to use from several threads; `close` is idempotent."""
+
+    def __init__(self, config: ServerConfig, *, on_event: Events | None = None) -> None:
+        """`on_event(what, figures)` is called from the server's thread: see docs/api.md."""
+        config.validate()
+        self.config = config
+        self._on_event = on_event
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: _Work | None = None
+        self._stop: asyncio.Event | None = None
+        self._closing = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's thread lives in this process."""
+        return self._pid == os.getpid() and self._thread is not None and self._thread.is_alive()
+
+    @property
+    def geometry(self) -> dict[str, Any] | None:
+        """The geometry with slot counts; None until a client configured it."""
+        return self.info().geometry
+
+    def info(self) -> Info:
+        """The same state that clients see. RadixError unless the server runs."""
+        return self._running_work().node.info()
+
+    def status(self) -> dict[str, Any]:
+        """What `radix-server status --json` prints."""
+        return self._call(self._running_work().status())
+
+    def start(self) -> RadixServer:
+        """Claim the name and listen. Raises what went wrong; returns the server itself."""
+        if self._thread is not None:
+            raise RadixError(f"the server of {self.name} was started before; make a new one")
+        started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._main(started)),
+            name=f"radix-server {self.name}",
+            daemon=True,
+        )
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:
+            self.close()
+            raise
+        _running.add(self)
+        return self
+
+    def close(self) -> None:
+        """Delete the regions and the socket, and end the thread. Clients get ServerNotReady."""
+        if self._pid != os.getpid():
+            return  # inherited by a forked child: the server lives in the parent
+        with self._closing:
+            _running.discard(self)
+            if self._thread is None:
+                return
+            if self._thread.is_alive() and self._loop is not None and self._stop is not None:
+                try:
+                    self._loop.call_soon_threadsafe(self._stop.set)
+                except RuntimeError:
+                    _log.debug("the loop of %s has ended already", self.name)
+            self._thread.join()
+            self._work = None
+
+    def __enter__(self) -> RadixServer:
+        return self if self._thread is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _running_work(self) -> _Work:
+        work = self._work
+        if work is None or self._pid != os.getpid():
+            raise RadixError(f"the server of {self.name} is not running in this process; start it")
+        return work
+
+    def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _main(self, started: concurrent.futures.Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        work = _Work(self.config, self._on_event)
+        try:
+            try:
+                await work.open()
+            except BaseException as error:
+                started.set_exception(error)
+                return
+            self._work = work
+            started.set_result(None)
+            await self._stop.wait()
+        finally:
+            self._work = None
+            await work.close()
+
+
+class _Work:
+    """Everything that runs in the event loop of one server."""
+
+    def __init__(self, config: ServerConfig, on_event: Events | None) -> None:
+        self.config = config
+        self._on_event = on_event
+        self._threads = concurrent.futures.ThreadPoolExecutor(4, "radix-server")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._reaper: Reaper | None = None
+        self._prefault: Prefault | None = None
+        self._control: ControlSocket | None = None
+        self.node = Node(config, self._run, self._event)
+
+    async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
+
+    async def open(self) -> None:
+        mode, gid = access_of_group(self.config.group)
+        path = check_directories(self.config)
+        await self.node.open()
+        clear_stale_socket(path)
+        self._control = ControlSocket(path, self._handle, self._hung_up)
+        await self._control.open(mode, gid)
+        unused = self.config.without_effect()
+        if unused:
+            _log.warning("set, but without effect in this version: %s", ", ".join(unused))
+
+    async def close(self) -> None:
+        if self._control is not None:
+            await self._control.close()
+        if self._prefault is not None:
+            self._prefault.cancel()
+        await cancel_all(self._tasks)
+        await self.node.close()
+        self._threads.shutdown()
+
+    # ------------------------------------------------------------ background work
+
+    def _event(self, what: str, figures: dict[str, Any]) -> None:
+        _log.info("%s: %s", self.config.name, what)
+        if what in ("ready", "adopted"):
+            self._start_tasks()
+        if self._on_event is not None:
+            self._on_event(what, figures)
+
+    def _start_tasks(self) -> None:
+        regions, owner = self.node.regions, self.node.owner
+        assert regions is not None
+        assert owner is not None
+        self._reaper = Reaper(owner, regions.index, self._run, self.config.quarantine_s)
+        evictor = Evictor(regions.index, self._run, self.config.background_evict_ratio)
+        jobs = [self._reaper.run(), evictor.run()]
+        if regions.store is not None and self.config.prefault:
+            self._prefault = Prefault(regions.store, self._prefault_progress)
+            jobs.append(self._prefault.run())
+        if self.config.status_interval_s > 0:
+            jobs.append(self._log_status())
+        for job in jobs:
+            task = asyncio.create_task(job)
+            task.add_done_callback(_log_failure)
+            self._tasks.append(task)
+
+    def _prefault_progress(self, done_bytes: int, total_bytes: int) -> None:
+        if self._on_event is not None:
+            self._on_event("prefault", {"done_bytes": done_bytes, "total_bytes": total_bytes})
+
+    async def _log_status(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.status_interval_s)
+            _log.info("%s", status_line(await self.status()))
+
+    # ------------------------------------------------------------ requests
+
+    def _hung_up(self) -> None:
+        if self._reaper is not None:
+            self._reaper.look()
+
+    async def _handle(self, request: Request, peer: socket.socket) -> Reply:
+        if isinstance(request, Hello):
+            return InfoReply(info=self.node.info())
+        if isinstance(request, WaitReady):
+            return InfoReply(info=await self.node.wait_settled(request.timeout_s))
+        if isinstance(request, Configure):
+            return InfoReply(info=await self.node.configure(request.geometry))
+        if isinstance(request, Attached):
+            if self._reaper is None:
+                raise RadixError("no index yet, so no client can be attached to it")
+            await self._reaper.attached(request.client_id, request.generation, peer)
+            return InfoReply(info=self.node.info())
+        assert isinstance(request, Status)
+        return StatusReply(status=await self.status())
+
+    async def status(self) -> dict[str, Any]:
+        prefault = self._prefault.figures() if self._prefault is not None else None
+        reaped = self._reaper.reaped if self._reaper is not None else 0
+        return await self._run(status_report, self.node.info(), self.node.regions, prefault, reaped)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a background job of the server ended", exc_info=error)
+
+
+def _close_all() -> None:
+    for server in list(_running):
+        server.close()
+
+
+atexit.register(_close_all)
