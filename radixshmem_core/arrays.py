@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Hashes and slots as the core takes them, from whatever a caller has.
+
+Buffers of the right type pass as they are. Lists, and arrays that are not contiguous, are copied
+once: the slow path.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["as_hashes", "as_int", "as_slots"]
+
+
+def as_int(value: Any) -> int:
+    """The int that a component or mask stands for; enums that are no ints count by their value."""
+    if isinstance(value, enum.Enum) and not hasattr(value, "__int__"):
+        value = value.value
+    return int(value)
+
+
+def as_hashes(values: Any) -> npt.NDArray[Any]:
+    """1-D contiguous array of 8-byte integers. ValueError for anything that is not that."""
+    if isinstance(values, np.ndarray):
+        array = values
+    else:
+        array = _from_sequence(values, np.uint64, "hashes")
+    if array.dtype.kind not in "iu" or array.dtype.itemsize != 8:
+        raise ValueError(f"hashes have dtype {array.dtype}; they must be uint64 (or int64)")
+    return _flat(array, "hashes")
+
+
+def as_slots(values: Any) -> npt.NDArray[Any]:
+    """1-D contiguous array of int32 or int64. ValueError for anything that is not that."""
+    array = values if isinstance(values, np.ndarray) else _from_sequence(values, np.int64, "slots")
+    if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
+        raise ValueError(f"slots have dtype {array.dtype}; they must be int32 (or int64)")
+    return _flat(array, "slots")
+
+
+def _flat(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    if array.ndim != 1:
+        raise ValueError(f"{what} have shape {array.shape}; they must be one-dimensional")
+    return np.ascontiguousarray(array)
+
+
+def _from_sequence(values: Any, dtype: type, what: str) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(values)
+        if array.size == 0:
+            return array.astype(dtype)
+        if isinstance(values, (list, tuple)):
+            if any(isinstance(value, (float, np.floating, bool, str)) for value in values):
+                raise TypeError("not integers")
+            array = np.asarray(values, dtype=dtype)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise ValueError(
+            f"{what} of type {type(values).__name__} cannot be used ({error}); give a NumPy array "
+            f"of {np.dtype(dtype).name}"
+        ) from error
+    return array

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""`RadixClient`: one engine process's way into the cache of its node.
+
+Index calls run in shared memory (see index_calls). The server is asked only to configure, for its
+state, and to watch over this client's life. When a server is replaced, the client attaches to the
+new one by itself, provided that the geometry is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _core
+from ._core import InsertResult, QueryResult
+from .config import check_name
+from .errors import GeometryMismatch, RadixError, ServerNotReady
+from .identity import Identity
+from .index_calls import IndexCalls, Refusing
+from .link import Link
+from .messages import Attached, Configure, Hello, Info, WaitReady
+from .pull import PullJob
+from .rpc import ask_info, connect, exchange, socket_path
+from .store import SlotStore
+from .values import COMPONENT_MASK_FULL, ComponentType, Geometry
+
+__all__ = ["InsertResult", "QueryResult", "RadixClient"]
+
+_ASK_TIMEOUT_S = 5.0
+_CONFIGURE_TIMEOUT_S = 3600.0  # reserving terabytes takes minutes
+_STORE_TIMEOUT_MS = 5000
+_POLL_S = 0.02
+
+_T = TypeVar("_T")
+_clients: weakref.WeakSet[RadixClient] = weakref.WeakSet()
+
+
+class RadixClient(IndexCalls):
+    """A client of one server. Safe to use from several threads; not usable after a fork."""
+
+    def __init__(
+        self,
+        name: str,
+        geometry: Geometry | Mapping[str, Any] | None = None,
+        *,
+        endpoint: str | None = None,
+        max_outstanding: int = 256,
+        read_only: bool = False,
+        group: str = "",
+    ) -> None:
+        """Connects. ServerNotReady at once when no server of this name answers."""
+        check_name("name", name)
+        if max_outstanding < 1:
+            raise ValueError(f"max_outstanding is {max_outstanding}; it must be at least 1")
+        self._pid = os.getpid()
+        self._closed = False
+        self._name = name
+        self._group = group
+        self._read_only = read_only
+        self._max_outstanding = max_outstanding
+        self._path = socket_path(endpoint or "", name)
+        self._wanted: Geometry | None = None
+        self._identity: Identity | None = None
+        self._store: SlotStore | None = None
+        self._attaching = threading.RLock()
+        self._open_jobs: set[int] = set()
+        self._link = Link(weakref.WeakMethod(self._reconnect))
+        self._refuse(ServerNotReady, f"{name} has no geometry yet; call configure or wait_ready")
+        self.transfer_failures = 0
+        self.staging_shortfalls = 0
+        self.promotion_shortfalls = 0
+        self.saturated = 0
+        self._info = ask_info(self._path, Hello(), _ASK_TIMEOUT_S)
+        _clients.add(self)
+        try:
+            if geometry is not None:
+                self.configure(geometry)
+            elif self._info.mode == "ready":
+                self._attach()
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------ life
+
+    def configure(self, geometry: Geometry | Mapping[str, Any]) -> Info:
+        """Give the server its geometry, or check that it has the same, and attach."""
+        self._check_usable()
+        if not isinstance(geometry, Geometry):
+            geometry = Geometry.from_dict(geometry)
+        request = Configure(geometry=geometry.to_dict())
+        self._info = ask_info(self._path, request, _CONFIGURE_TIMEOUT_S)
+        self._wanted = geometry
+        self._attach()
+        return self._info
+
+    def wait_ready(self, timeout_s: float) -> Info:
+        """The state once the server is ready and this client attached. TimeoutError, RadixError."""
+        deadline = time.monotonic() + timeout_s
+        state = "no server answers"
+        while True:
+            self._check_usable()
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                self._info = ask_info(
+                    self._path, WaitReady(timeout_s=min(left, _ASK_TIMEOUT_S)), left + 1.0
+                )
+                state = f"the server is {self._info.mode!r}"
+                if self._info.last_error:
+                    state += f" ({self._info.last_error})"
+                if self._info.mode == "failed":
+                    raise RadixError(f"{self._name} failed: {self._info.last_error}")
+                if self._info.mode == "ready":
+                    self._attach()
+                    return self._info
+            except ServerNotReady:
+                time.sleep(min(_POLL_S, left))
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{self._name} is not ready after {timeout_s:g} s: {state}")
+
+    def status(self) -> Info:
+        """Ask the server for its state."""
+        self._check_usable()
+        self._info = ask_info(self._path, Hello(), _ASK_TIMEOUT_S)
+        return self._info
+
+    def close(self) -> None:
+        """Clear this client's pins, give its slots back, unmap. Idempotent."""
+        if self._pid != os.getpid():
+            return  # inherited by a forked child: everything belongs to the parent
+        with self._attaching:
+            if self._closed:
+                return
+            self._closed = True
+            _clients.discard(self)
+            index, store = self._index, self._store
+            self._refuse(RadixError, f"this client of {self._name} was closed; make a new one")
+            self._link.close()
+            if isinstance(index, _core.Index):
+                index.close()
+            if store is not None:
+                store.close()
+
+    def __enter__(self) -> RadixClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # a constructor that failed, an interpreter that ends
+            self.close()
+
+    def _refuse(self, kind: type[Exception], message: str) -> None:
+        self._index = cast("_core.Index", Refusing(kind, message))
+
+    def _check_usable(self) -> None:
+        if self._closed or self._pid != os.getpid():
+            _ = self._index.usable  # raises what was said when it became unusable
+            raise RadixError(f"this client of {self._name} is unusable; make a new one")
+
+    def _after_fork_in_child(self) -> None:
+        self._inherited = self._index  # its destructor has nothing to say in the child
+        self._refuse(
+            RadixError,
+            f"this client of {self._name} was made before a fork; make a new one in the child",
+        )
+
+    # ------------------------------------------------------------ attaching
+
+    def _attach(self) -> None:
+        """Map the regions and register, unless that was done and is still good."""
+        with self._attaching:
+            self._check_usable()
+            if isinstance(self._index, _core.Index) and self._index.usable:
+                return
+            connection = self._attach_new()
+        if connection is not None:
+            self._link.keep(connection)
+
+    def _attach_new(self) -> socket.socket | None:
+        index = _core.Index.attach(self._name, self._group, self._read_only, self._max_outstanding)
+        store = None
+        try:
+            identity = Identity.decode(index.identity, self._name)
+            self._check_same(identity)
+            store = self._attach_store(identity)
+            connection = None if self._read_only else self._announce(index)
+        except BaseException:
+            index.close()
+            if store is not None:
+                store.close()
+            raise
+        old_index, old_store = self._index, self._store
+        self._index, self._store, self._identity = index, store, identity
+        if isinstance(old_index, _core.Index):
+            old_index.close()
+        if old_store is not None:
+            old_store.close()
+        return connection
+
+    def _check_same(self, identity: Identity) -> None:
+        if self._identity is None:
+            return
+        mine = self._identity.geometry_value()
+        difference = mine.difference(identity.geometry_value(), mine="client", theirs="server")
+        if difference:
+            raise GeometryMismatch(
+                f"{self._name} was started anew with another geometry; make a new client:\n"
+                f"{difference}"
+            )
+
+    def _attach_store(self, identity: Identity) -> SlotStore | None:
+        if not identity.data_name:
+            return None
+        store = SlotStore.attach(
+            identity.data_name,
+            identity.hugepage_path,
+            timeout_ms=_STORE_TIMEOUT_MS,
+            read_only=self._read_only,
+        )
+        if store.nonce != identity.nonce:
+            store.close()
+            raise ServerNotReady(
+                f"the slots {identity.data_name} are not those of the index {self._name}; its "
+                "server is being replaced, try again"
+            )
+        return store
+
+    def _announce(self, index: _core.Index) -> socket.socket:
+        """A connection on which the server knows who this client is."""
+        connection = connect(self._path, _ASK_TIMEOUT_S)
+        try:
+            request = Attached(client_id=index.client_id, generation=index.generation)
+            exchange(connection, request, _ASK_TIMEOUT_S)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _reconnect(self) -> socket.socket:
+        """Called by the link's thread until it returns: the server has gone or was replaced."""
+        self._check_usable()
+        index = self._index
+        if index.usable:
+            return self._announce(index)
+        self._info = ask_info(self._path, Hello(), _ASK_TIMEOUT_S)
+        if self._info.mode == "waiting" and self._wanted is not None:
+            request = Configure(geometry=self._wanted.to_dict())
+            self._info = ask_info(self._path, request, _CONFIGURE_TIMEOUT_S)
+        with self._attaching:
+            self._check_usable()
+            if self._index.usable:  # a call of this client was quicker
+                return self._announce(self._index)
+            connection = self._attach_new()
+        assert connection is not None  # a read-only client has no link
+        return connection
+
+    def _attached_anew(self, failed: _core.Index, error: ServerNotReady) -> _core.Index:
+        if not self._attaching.acquire(timeout=_ASK_TIMEOUT_S):
+            raise error
+        try:
+            if self._index is failed:
+                self._attach()
+            return self._index
+        finally:
+            self._attaching.release()
+
+    # ------------------------------------------------------------ attributes
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def info(self) -> Info:
+        """The state as last heard from the server; `status()` asks anew."""
+        return self._info
+
+    @property
+    def geometry(self) -> dict[str, Any] | None:
+        """The geometry with slot counts; None while the server waits for one."""
+        return self._identity.geometry if self._identity is not None else self._info.geometry
+
+    @property
+    def store(self) -> SlotStore | None:
+        """The slots; None for an index-only server, or before there is a geometry."""
+        return self._store
+
+    @property
+    def index(self) -> RadixClient:
+        """The index calls: the client itself."""
+        return self
+
+    def is_distributed(self) -> bool:
+        return self._info.world_size > 1
+
+    def rank(self) -> int:
+        return self._index.rank
+
+    def world_size(self) -> int:
+        return self._info.world_size
+
+    def block_size(self) -> int:
+        """Tokens per block."""
+        geometry = self.geometry
+        if geometry is None:
+            raise ServerNotReady(f"{self._name} has no geometry yet; call configure or wait_ready")
+        return int(geometry["block_size"])
+
+    def slot_view(self, slot: int, component: int = ComponentType.FULL) -> memoryview:
+        """The bytes of one slot, writable, the stride long."""
+        return self._need_store().slot_view(slot, component)
+
+    def _need_store(self) -> SlotStore:
+        store = self._store
+        if store is None:
+            self._check_usable()
+            if self._identity is None:
+                raise ServerNotReady(f"{self._name} has no geometry yet; call wait_ready")
+            raise RadixError(f"{self._name} is an index-only server; start it with --data-bytes")
+        return store
+
+    # ------------------------------------------------------------ pulls and events
+
+    def pull_async(
+        self,
+        hashes: Any,
+        mask: int = COMPONENT_MASK_FULL,
+        *,
+        lock: bool = True,
+        timeout_ms: int = 30000,
+        block: bool = True,
+    ) -> PullJob:
+        """Bring the longest known prefix into local slots: without peers, the local hit at once."""
+        jobs = self._open_jobs
+        if not block and len(jobs) >= self._max_outstanding:
+            self.saturated += 1
+        return PullJob(self.query(hashes, mask, local_only=True, lock=lock), self._info.rank, jobs)
+
+    @property
+    def kvevent_enabled(self) -> bool:
+        """Whether the server was started with kvevent_ring_capacity above 0."""
+        return self._identity is not None and self._identity.kvevents
+
+    def kvevent_seek_to_head(self) -> None:
+        """Forget all events up to now."""
+        self._event_call(lambda index: index.kvevent_seek_to_head())
+
+    def kvevent_drain(self, max_hashes: int) -> tuple[npt.NDArray[np.uint64], bool]:
+        """Hashes of the next events, and whether some were lost (then resync)."""
+        return self._event_call(lambda index: index.kvevent_drain(max_hashes))
+
+    def _event_call(self, call: Callable[[_core.Index], _T]) -> _T:
+        self._check_usable()
+        if self._identity is not None and not self._identity.kvevents:
+            raise RadixError(
+                f"{self._name} keeps no KV events; start it with --kvevent-ring-capacity above 0"
+            )
+        return call(self._index)
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client._after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

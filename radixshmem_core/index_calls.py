@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The index calls of a client: a thin skin over `_core.Index`.
+
+The usual call passes straight through. Only when the core refuses an argument, or the region it is
+mapped to has ended, the call is prepared anew and tried once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _core
+from ._core import Cursor, InsertResult, QueryResult
+from .arrays import as_hashes, as_int, as_slots
+from .errors import ServerNotReady
+from .values import COMPONENT_MASK_FULL, ComponentType
+
+__all__ = ["IndexCalls", "Refusing"]
+
+_REFUSED = (ValueError, TypeError, ServerNotReady)
+
+
+class Refusing:
+    """Stands where an index would be; every use of it raises the same error."""
+
+    def __init__(self, kind: type[Exception], message: str) -> None:
+        self._kind = kind
+        self._message = message
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._kind(self._message)
+
+
+class IndexCalls:
+    """Queries, inserts and slots. `_index` is replaced when the client attaches anew."""
+
+    _index: _core.Index
+
+    def _attached_anew(self, failed: _core.Index, error: ServerNotReady) -> _core.Index:
+        """Another index in the place of `failed`, or `error` again."""
+        raise NotImplementedError
+
+    def _again(self, index: _core.Index, error: Exception) -> _core.Index:
+        """The index for a second try."""
+        if isinstance(error, ServerNotReady):
+            return self._attached_anew(index, error)
+        return index
+
+    # ------------------------------------------------------------ queries
+
+    def query(
+        self,
+        hashes: Any,
+        mask: int = COMPONENT_MASK_FULL,
+        *,
+        local_only: bool = False,
+        lock: bool = False,
+        update_meta: bool = True,
+    ) -> QueryResult:
+        """The longest cached prefix of `hashes`; with `lock`, pinned until `finalize()`."""
+        index = self._index
+        try:
+            return index.query(
+                hashes, mask, local_only=local_only, lock=lock, update_meta=update_meta
+            )
+        except _REFUSED as error:
+            return self._again(index, error).query(
+                as_hashes(hashes),
+                as_int(mask),
+                local_only=local_only,
+                lock=lock,
+                update_meta=update_meta,
+            )
+
+    def extend(
+        self,
+        cursor: Cursor,
+        more_hashes: Any,
+        mask: int = COMPONENT_MASK_FULL,
+        *,
+        local_only: bool = False,
+        lock: bool = False,
+        update_meta: bool = True,
+    ) -> QueryResult:
+        """Go on from where an earlier match ended. CURSOR_STALE: query again from the start."""
+        index = self._index
+        try:
+            return index.extend(
+                cursor,
+                more_hashes,
+                mask,
+                local_only=local_only,
+                lock=lock,
+                update_meta=update_meta,
+            )
+        except _REFUSED as error:
+            return self._again(index, error).extend(
+                cursor,
+                as_hashes(more_hashes),
+                as_int(mask),
+                local_only=local_only,
+                lock=lock,
+                update_meta=update_meta,
+            )
+
+    def query_many(
+        self,
+        hashes_list: Iterable[Any],
+        mask: int = COMPONENT_MASK_FULL,
+        *,
+        local_only: bool = False,
+        lock: bool = False,
+        update_meta: bool = True,
+    ) -> list[QueryResult]:
+        """One `query` for each item."""
+        return [
+            self.query(hashes, mask, local_only=local_only, lock=lock, update_meta=update_meta)
+            for hashes in hashes_list
+        ]
+
+    # ------------------------------------------------------------ changes
+
+    def insert(
+        self,
+        hashes: Any,
+        slots: Any,
+        start: int = 0,
+        auto_recycle: bool = True,
+        *,
+        component: int = ComponentType.FULL,
+    ) -> InsertResult:
+        """Publish `slots` as the blocks hashes[start:]. See docs/api.md for each component."""
+        index = self._index
+        try:
+            return index.insert(hashes, slots, start, auto_recycle, component=component)
+        except _REFUSED as error:
+            return self._again(index, error).insert(
+                as_hashes(hashes), as_slots(slots), start, auto_recycle, component=as_int(component)
+            )
+
+    def insert_many(
+        self, items: Iterable[Sequence[Any]], *, component: int = ComponentType.FULL
+    ) -> list[InsertResult]:
+        """One `insert` for each (hashes, slots, start); the lock is free between them."""
+        return [
+            self.insert(hashes, slots, *start, component=component)
+            for hashes, slots, *start in items
+        ]
+
+    def allocate_slots(self, n: int, component: int = ComponentType.FULL) -> npt.NDArray[np.int32]:
+        """Up to `n` slots for this client's group; evicts unpinned blocks as needed."""
+        index = self._index
+        try:
+            return index.allocate_slots(n, component)
+        except _REFUSED as error:
+            return self._again(index, error).allocate_slots(n, as_int(component))
+
+    def recycle_slots(self, slots: Any, component: int = ComponentType.FULL) -> None:
+        """Give allocated slots back. ValueError, and nothing given back, if one is not ours."""
+        index = self._index
+        try:
+            index.recycle_slots(slots, component)
+        except _REFUSED as error:
+            self._again(index, error).recycle_slots(as_slots(slots), as_int(component))
+
+    def reset(self, cluster: bool = False) -> None:
+        """Drop the whole tree; pinned bytes stay until finalized. TimeoutError: try again.
+
+        `cluster=True` also drops the trees of all peers; there are none yet.
+        """
+        index = self._index
+        try:
+            index.reset()
+        except ServerNotReady as error:
+            self._again(index, error).reset()
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Make all inserts visible to peers. True at once while there are none."""
+        return True
+
+    # ------------------------------------------------------------ figures
+
+    def mempool_total(self) -> int:
+        """Slots of the FULL pool."""
+        return self._index.slots_total(ComponentType.FULL)
+
+    def mempool_free(self) -> int:
+        """Slots of the FULL pool that are neither cached nor held by anybody."""
+        return self._index.slots_free(ComponentType.FULL)
+
+    def mempool_used(self) -> int:
+        """Slots of the FULL pool that hold a block or belong to a client."""
+        return self.mempool_total() - self.mempool_free()
+
+    def swa_mempool_total(self) -> int:
+        """Slots of the SWA pool; 0 when the geometry has none."""
+        return self._index.slots_total(ComponentType.SWA)
+
+    def total_blocks(self) -> int:
+        """Blocks in the tree."""
+        return self._index.total_blocks()
+
+    def total_radix_nodes(self) -> int:
+        """Segments in the tree."""
+        return self._index.total_radix_nodes()

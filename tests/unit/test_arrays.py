@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+from __future__ import annotations
+
+import array
+import enum
+
+import numpy as np
+import pytest
+
+from radixshmem_core.arrays import as_hashes, as_int, as_slots
+from radixshmem_core.values import ComponentType
+
+
+@pytest.mark.parametrize("dtype", [np.uint64, np.int64])
+def test_hash_arrays_pass_as_they_are(dtype: type) -> None:
+    hashes = np.arange(5, dtype=dtype)
+    assert as_hashes(hashes) is hashes
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_slot_arrays_pass_as_they_are(dtype: type) -> None:
+    slots = np.arange(5, dtype=dtype)
+    assert as_slots(slots) is slots
+
+
+def test_lists_are_copied_once() -> None:
+    assert as_hashes([1, 2**64 - 1]).tolist() == [1, 2**64 - 1]
+    assert as_slots((-1, 7)).tolist() == [-1, 7]
+    assert as_hashes([]).dtype == np.uint64
+    assert as_slots([]).size == 0
+
+
+def test_buffers_are_taken() -> None:
+    assert as_hashes(array.array("Q", [5, 6])).tolist() == [5, 6]
+    assert as_slots(memoryview(array.array("i", [5, 6]))).tolist() == [5, 6]
+
+
+def test_strided_arrays_become_contiguous() -> None:
+    strided = np.arange(10, dtype=np.uint64)[::2]
+    flat = as_hashes(strided)
+    assert flat.flags.c_contiguous
+    assert flat.tolist() == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(3, dtype=np.int32),
+        np.arange(3, dtype=np.float64),
+        np.zeros((2, 2), np.uint64),
+        [1.5],
+        [True],
+        ["a"],
+        [2**64],
+        [-1],
+        None,
+        "abc",
+    ],
+)
+def test_other_hashes_are_refused(values: object) -> None:
+    with pytest.raises(ValueError, match="hashes"):
+        as_hashes(values)
+
+
+@pytest.mark.parametrize(
+    "values", [np.arange(3, dtype=np.uint64), np.zeros((2, 2), np.int32), [1.5], [2**63], None]
+)
+def test_other_slots_are_refused(values: object) -> None:
+    with pytest.raises(ValueError, match="slots"):
+        as_slots(values)
+
+
+def test_components_of_any_enum() -> None:
+    class Plain(enum.Enum):
+        SWA = 1
+
+    assert [as_int(value) for value in (1, np.int64(1), ComponentType.SWA, Plain.SWA)] == [1] * 4
