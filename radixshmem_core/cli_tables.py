@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Tables of the `radix-server` command, readable at 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from .report import hit_ratio
+from .sizes import format_size
+
+__all__ = [
+    "client_table",
+    "counter_table",
+    "memory_table",
+    "pin_table",
+    "rate_table",
+    "segment_table",
+    "state_table",
+]
+
+_COUNTERS_PER_ROW = 2
+_DUMPED_SLOTS = 4
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    return table
+
+
+def state_table(report: dict[str, Any]) -> Table:
+    """Mode, uptime, geometry and what is going on."""
+    info = report["info"]
+    table = Table(title=info["index_name"], title_justify="left", box=None, show_header=False)
+    table.add_row("mode", info["mode"])
+    if info["last_error"]:
+        table.add_row("last error", info["last_error"])
+    table.add_row("uptime", f"{info['uptime']:.0f} s")
+    table.add_row("version", info["version"])
+    geometry = info["geometry"]
+    if geometry is not None:
+        table.add_row("block", f"{geometry['block_size']} tokens")
+        if geometry.get("fingerprint"):
+            table.add_row("fingerprint", geometry["fingerprint"])
+    prefault = report["prefault"]
+    if prefault is not None and prefault["done_bytes"] < prefault["total_bytes"]:
+        done, total = prefault["done_bytes"], prefault["total_bytes"]
+        table.add_row("touching memory", f"{format_size(done)} of {format_size(total)}")
+    return table
+
+
+def memory_table(report: dict[str, Any]) -> Table:
+    """Where the bytes are: slots, index in use and reserved, tables, pins, per block."""
+    table = _table("memory", "", "in use", "reserved", "what it holds")
+    for row in report["memory"]:
+        used = row["used_bytes"]
+        table.add_row(
+            row["what"],
+            "" if used is None else format_size(used),
+            format_size(row["reserved_bytes"]),
+            row["detail"],
+        )
+    per_block = report["index_bytes_per_block"]
+    if per_block is not None:
+        table.add_row("index per block", f"{per_block:.1f} B", "", "segments, table, owner words")
+    return table
+
+
+def counter_table(counters: dict[str, int]) -> Table:
+    table = _table("counters", *[""] * (2 * _COUNTERS_PER_ROW))
+    cells = [cell for key, value in counters.items() for cell in (key, f"{value:,}")]
+    for begin in range(0, len(cells), 2 * _COUNTERS_PER_ROW):
+        table.add_row(*cells[begin : begin + 2 * _COUNTERS_PER_ROW])
+    return table
+
+
+def client_table(clients: list[dict[str, int]]) -> Table:
+    table = _table("clients", "client", "pid", "group", "state", "pins", "slots", "generation")
+    for entry in clients:
+        who = "server" if entry["client"] == 0 else str(entry["client"])
+        table.add_row(
+            who,
+            str(entry["pid"]),
+            f"{entry['group']:x}",
+            "alive" if entry["alive"] else "dead",
+            f"{entry['pins']:,}",
+            f"{entry['slots']:,}",
+            str(entry["generation"]),
+        )
+    return table
+
+
+def pin_table(pins: list[dict[str, int]]) -> Table:
+    table = _table("pins", "client", "segment", "start", "depth", "mask")
+    for pin in pins:
+        table.add_row(*(str(pin[key]) for key in ("client", "segment", "start", "depth", "mask")))
+    return table
+
+
+def segment_table(segments: list[dict[str, Any]], total: int) -> Table:
+    title = f"segments ({len(segments)} of {total})"
+    table = _table(title, "id", "start", "count", "parent", "child", "touch", "hash", "slots")
+    for segment in segments:
+        slots = list(segment["slots"])
+        shown = ",".join(str(slot) for slot in slots[:_DUMPED_SLOTS])
+        table.add_row(
+            str(segment["id"]),
+            str(segment["start"]),
+            str(segment["count"]),
+            str(segment["parent"]),
+            str(segment["children"]),
+            str(segment["touch"]),
+            f"{segment['first_hash']:016x}",
+            shown + ("..." if len(slots) > _DUMPED_SLOTS else ""),
+        )
+    return table
+
+
+def rate_table(earlier: dict[str, Any], now: dict[str, Any]) -> Table:
+    """What happened between two reports, per second."""
+    seconds = max(1e-3, now["info"]["uptime"] - earlier["info"]["uptime"])
+    table = _table("per second", "", "")
+    before, counters = earlier["counters"], now["counters"]
+    for key, value in counters.items():
+        change = value - before.get(key, 0)
+        if change:
+            table.add_row(key, f"{change / seconds:,.0f}")
+    ratio = hit_ratio({key: value - before.get(key, 0) for key, value in counters.items()})
+    if ratio is not None:
+        table.add_row("hit ratio", f"{ratio:.3f}")
+    return table

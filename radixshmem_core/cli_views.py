@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The verbs that look at a server or at the index region of one, alive or dead."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+
+from . import _core
+from .cli_tables import (
+    client_table,
+    counter_table,
+    memory_table,
+    pin_table,
+    rate_table,
+    segment_table,
+    state_table,
+)
+from .config import check_name
+from .errors import ServerNotReady
+from .messages import Status, StatusReply
+from .rpc import ProtocolError, ask, socket_path
+
+__all__ = ["check", "dump", "pins", "status", "top"]
+
+_ASK_TIMEOUT_S = 10.0
+
+
+def status(arguments: argparse.Namespace) -> int:
+    report = _ask_status(arguments)
+    if arguments.json:
+        _print_json(report)
+        return 0
+    console = Console()
+    console.print(state_table(report))
+    if report["memory"]:
+        console.print(memory_table(report))
+        console.print(counter_table(report["counters"]))
+        console.print(client_table(report["clients"]))
+    return 0
+
+
+def top(arguments: argparse.Namespace) -> int:
+    earlier = _ask_status(arguments)
+    shown = 0
+    console = Console()
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            time.sleep(arguments.interval)
+            now = _ask_status(arguments)
+            if arguments.json:
+                _print_json({"before": earlier["counters"], "now": now})
+            else:
+                tables = [state_table(now)]
+                if now["memory"]:
+                    tables += [rate_table(earlier, now), client_table(now["clients"])]
+                live.update(Group(*tables), refresh=True)
+            earlier = now
+            shown += 1
+            if shown == arguments.count:
+                return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    with _attached(arguments.name, read_only=False) as index:
+        violations = index.check(arguments.repair)
+    if arguments.json:
+        _print_json({"name": arguments.name, "ok": not violations, "violations": violations})
+    else:
+        for violation in violations:
+            print(violation)
+        count = len(violations)
+        verdict = f"{count} violated" if count else "every invariant holds"
+        print(f"{arguments.name}: {verdict}")
+    return 1 if violations else 0
+
+
+def dump(arguments: argparse.Namespace) -> int:
+    with _attached(arguments.name, read_only=True) as index:
+        segments = index.dump(arguments.limit)
+        total = index.total_radix_nodes()
+    if arguments.json:
+        _print_json({"name": arguments.name, "total": total, "segments": segments})
+    else:
+        Console().print(segment_table(segments, total))
+    return 0
+
+
+def pins(arguments: argparse.Namespace) -> int:
+    with _attached(arguments.name, read_only=True) as index:
+        held = index.pins()
+        clients = index.clients()
+    if arguments.json:
+        _print_json({"name": arguments.name, "pins": held, "clients": clients})
+    else:
+        console = Console()
+        console.print(client_table(clients))
+        console.print(pin_table(held))
+    return 0
+
+
+def _ask_status(arguments: argparse.Namespace) -> dict[str, Any]:
+    check_name("name", arguments.name)
+    path = socket_path(arguments.endpoint, arguments.name)
+    reply = ask(path, Status(), _ASK_TIMEOUT_S)
+    if not isinstance(reply, StatusReply):
+        raise ProtocolError(f"the radix-server answered {type(reply).__name__}, not its status")
+    return reply.status
+
+
+@contextmanager
+def _attached(name: str, *, read_only: bool) -> Iterator[_core.Index]:
+    """The index region itself; its server may be dead."""
+    check_name("name", name)
+    try:
+        index = _core.Index.attach(name, "", read_only, 1)
+    except ServerNotReady as error:
+        raise ServerNotReady(f"{name} has no index to look at: {error}") from error
+    try:
+        yield index
+    finally:
+        index.close()
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, default=int), flush=True)
