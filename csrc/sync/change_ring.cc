@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+#include "sync/change_ring.h"
+
+namespace radixshmem {
+
+void ChangeRing::publish(const Change& change) noexcept {
+  const std::uint64_t index = root_->head.load(std::memory_order_relaxed);
+  RingEntry& entry = entries_[index & mask_];
+  entry.seq.store(0, std::memory_order_release);
+  entry.hash.store(change.hash, std::memory_order_release);
+  entry.parent.store(change.parent, std::memory_order_release);
+  entry.what.store(std::uint64_t{change.position} << 32 |
+                       static_cast<std::uint64_t>(change.component) << 8 |
+                       static_cast<std::uint64_t>(change.kind),
+                   std::memory_order_release);
+  entry.seq.store(index + 1, std::memory_order_release);
+  root_->head.store(index + 1, std::memory_order_release);
+}
+
+void ChangeRing::demand_resync() noexcept {
+  root_->overflow.fetch_add(1, std::memory_order_seq_cst);
+}
+
+ChangeRing::Cursor ChangeRing::at_head() const noexcept {
+  // Overflow first: one raised after this load is seen by the next drain.
+  const std::uint64_t seen = overflow();
+  return {head(), seen};
+}
+
+std::size_t ChangeRing::drain(Cursor& cursor, std::span<Change> out,
+                              bool& resync) const noexcept {
+  const std::uint64_t end = head();
+  const auto give_up = [&] {
+    cursor = at_head();
+    resync = true;
+    return std::size_t{0};
+  };
+  if (overflow() != cursor.overflow || end - cursor.next > mask_) return give_up();
+  std::size_t count = 0;
+  while (cursor.next < end && count < out.size()) {
+    const RingEntry& entry = entries_[cursor.next & mask_];
+    if (entry.seq.load(std::memory_order_acquire) != cursor.next + 1) return give_up();
+    const std::uint64_t hash = entry.hash.load(std::memory_order_acquire);
+    const std::uint64_t parent = entry.parent.load(std::memory_order_acquire);
+    const std::uint64_t what = entry.what.load(std::memory_order_acquire);
+    if (entry.seq.load(std::memory_order_acquire) != cursor.next + 1) return give_up();
+    out[count++] = {static_cast<ChangeKind>(what & 0xff),
+                    static_cast<Component>((what >> 8) & 0xff),
+                    static_cast<Position>(what >> 32), hash, parent};
+    ++cursor.next;
+  }
+  return count;
+}
+
+}  // namespace radixshmem

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// What changed in the tree: a ring in shared memory, written by the lock holder, read by any
+// process without a lock. KV events and the directory publisher are its consumers.
+//
+//   entry  seq | hash | parent hash | position:32 | tenant:16 | component:8 | kind:8      32 B
+//
+// Order: seq = 0, fields, seq = index + 1 (release), head (release). A consumer reads seq
+// (acquire), the fields, then seq again: a change means that the writer lapped it.
+// Events are published inside the transaction that they belong to; an undone transaction raises
+// `overflow` before it restores anything, and so does every rebuild: overflow means "forget what
+// you know and resync", for every consumer.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+#include "layout/index_plan.h"
+
+namespace radixshmem {
+
+enum class ChangeKind : std::uint8_t { kStored = 0, kRemoved = 1, kCleared = 2 };
+
+struct Change {
+  ChangeKind kind{};
+  Component component{};
+  Position position = 0;
+  BlockHash hash = 0;
+  BlockHash parent = 0;  // 0 where unknown: removals, and the block at position 0
+};
+
+struct RingEntry {
+  std::atomic<std::uint64_t> seq;
+  std::atomic<std::uint64_t> hash;
+  std::atomic<std::uint64_t> parent;
+  std::atomic<std::uint64_t> what;
+};
+static_assert(sizeof(RingEntry) == kRingEntryBytes);
+
+struct RingRoot {
+  std::atomic<std::uint64_t> head;      // entries ever published
+  std::atomic<std::uint64_t> overflow;  // resyncs ever demanded
+};
+
+class ChangeRing final {
+ public:
+  ChangeRing(RingRoot* root, RingEntry* entries, std::uint32_t count) noexcept
+      : root_(root), entries_(entries), mask_(count - 1) {}
+
+  // Requires: the index lock.
+  void publish(const Change& change) noexcept;
+  // Requires: the index lock.
+  void demand_resync() noexcept;
+
+  [[nodiscard]] std::uint64_t head() const noexcept {
+    return root_->head.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] std::uint64_t overflow() const noexcept {
+    return root_->overflow.load(std::memory_order_acquire);
+  }
+
+  struct Cursor {
+    std::uint64_t next = 0;
+    std::uint64_t overflow = 0;
+  };
+  [[nodiscard]] Cursor at_head() const noexcept;
+  // Reads up to out.size() changes. Sets `resync` (and moves to the head) when the cursor was
+  // lapped or a resync was demanded. Returns: how many were read.
+  [[nodiscard]] std::size_t drain(Cursor& cursor, std::span<Change> out,
+                                  bool& resync) const noexcept;
+
+ private:
+  RingRoot* root_;
+  RingEntry* entries_;
+  std::uint64_t mask_;
+};
+
+}  // namespace radixshmem

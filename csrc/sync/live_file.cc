@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+#include "sync/live_file.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "sync/fault_point.h"
+
+namespace radixshmem {
+namespace {
+
+constexpr int kOpenTries = 100;
+
+// Every descriptor of this process, for the atfork child handler.
+std::mutex open_files_mutex;
+std::vector<int> open_files;
+
+void before_fork() { open_files_mutex.lock(); }
+void after_fork_parent() { open_files_mutex.unlock(); }
+void after_fork_child() {
+  if (!mutant(Mutant::kNoForkClose)) {
+    for (const int fd : open_files) ::close(fd);
+    open_files.clear();
+  }
+  open_files_mutex.unlock();
+}
+
+struct flock byte_lock(short type, ClientId first, ClientId count) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(first);
+  lock.l_len = static_cast<off_t>(count);
+  return lock;
+}
+
+}  // namespace
+
+Result<LiveFile> LiveFile::open(const std::string& name, bool create, mode_t mode, gid_t gid) {
+  static const int registered =
+      ::pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+  (void)registered;
+  const std::string path = "/dev/shm" + name + ".live";
+  for (int attempt = 0; attempt < kOpenTries; ++attempt) {
+    int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && create) {
+      fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+      if (fd < 0 && errno == EEXIST) continue;
+      if (fd >= 0) {
+        (void)::fchmod(fd, mode);  // past the umask
+        if (gid != static_cast<gid_t>(-1) && ::fchown(fd, static_cast<uid_t>(-1), gid) != 0) {
+          const int error = errno;
+          ::close(fd);
+          return system_error("cannot give " + path + " to group " + std::to_string(gid), error);
+        }
+      }
+    }
+    if (fd < 0) {
+      if (errno == ENOENT) {
+        return Error{ErrorCode::NOT_READY,
+                     "there is no " + path + ": start radix-server --name " + name + " first"};
+      }
+      return system_error("cannot open " + path, errno);
+    }
+    struct stat opened {};
+    struct stat named {};
+    if (::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+        opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+      return LiveFile(path, fd);
+    }
+    ::close(fd);
+  }
+  return Error{ErrorCode::SYSTEM, path + " keeps being replaced: try again"};
+}
+
+LiveFile::LiveFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) { track(); }
+
+LiveFile::LiveFile(LiveFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+LiveFile& LiveFile::operator=(LiveFile&& other) noexcept {
+  if (this != &other) {
+    close();
+    path_ = std::move(other.path_);
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+LiveFile::~LiveFile() { close(); }
+
+void LiveFile::track() noexcept {
+  const std::lock_guard guard(open_files_mutex);
+  open_files.push_back(fd_);
+}
+
+void LiveFile::forget() noexcept {
+  const std::lock_guard guard(open_files_mutex);
+  const auto at = std::find(open_files.begin(), open_files.end(), fd_);
+  if (at == open_files.end()) return;  // a forked child: already closed, the number may be reused
+  open_files.erase(at);
+  ::close(fd_);
+}
+
+void LiveFile::close() noexcept {
+  if (fd_ >= 0) forget();
+  fd_ = -1;
+}
+
+bool LiveFile::try_lock(ClientId id) noexcept {
+  struct flock lock = byte_lock(F_WRLCK, id, 1);
+  return ::fcntl(fd_, F_OFD_SETLK, &lock) == 0;
+}
+
+void LiveFile::unlock(ClientId id) noexcept {
+  struct flock lock = byte_lock(F_UNLCK, id, 1);
+  (void)::fcntl(fd_, F_OFD_SETLK, &lock);
+}
+
+bool LiveFile::held_elsewhere(ClientId id) const noexcept {
+  return any_held_elsewhere(id, id + 1);
+}
+
+bool LiveFile::any_held_elsewhere(ClientId first, ClientId end) const noexcept {
+  struct flock lock = byte_lock(F_WRLCK, first, end - first);
+  // An error (a closed descriptor) must read as "alive": nobody is robbed on doubt.
+  if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0) return true;
+  return lock.l_type != F_UNLCK;
+}
+
+bool LiveFile::unlink_if_unused() noexcept {
+  struct flock all = byte_lock(F_WRLCK, 0, 0);  // to the end of the file range: every byte
+  if (::fcntl(fd_, F_OFD_SETLK, &all) != 0) return false;
+  // Held whole: whoever opens the file now finds it renamed away by the stat in open().
+  const bool unlinked = ::unlink(path_.c_str()) == 0;
+  return unlinked;
+}
+
+}  // namespace radixshmem

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// Insert of FULL blocks.
+//
+//   append       cur ends where the new blocks begin, not on a multiple of S, and has room:
+//     write entries beyond count (invisible)
+//     name the commit word; owner words -> TREE, eviction list          (logged)
+//     store head {same version, count + k}                              <- commit
+//   new segment  a branch, the next aligned range, or a continuation when the class is full:
+//     pop a segment (logged); fill entries, start, parent (state is FREE: invisible)
+//     name the commit word; table entry, parent's children, list, owner words   (logged)
+//     store head {version + 1, LIVE, k, k}                              <- commit
+//
+// One transaction per segment. Killed before the head store: undone, the slots are the dead
+// client's again. Killed after it: kept, everything derived is already in place. Ring events are
+// published before the commit; an undo raises overflow.
+// An append keeps the version: whoever copied the older, shorter run has still copied it rightly.
+#include <algorithm>
+
+#include "tree/tree.h"
+
+namespace radixshmem {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kRelease = std::memory_order_release;
+constexpr std::uint32_t kLargestClass = 3;
+
+void remember_unused(InsertOutcome& out, std::span<const std::int32_t> slots, std::size_t from,
+                     std::size_t to) noexcept {
+  for (std::size_t i = from; i < to; ++i) out.unused.push_back(slots[i]);
+}
+
+}  // namespace
+
+Tree::Walk Tree::walk(std::span<const BlockHash> hashes) const noexcept {
+  Walk result;
+  const auto n = static_cast<Position>(hashes.size());
+  for (Position p = 0; p < n; p += segment_blocks()) table_.prefetch(hashes[p]);
+  while (result.matched < n) {
+    const Position at = result.matched;
+    const SegmentId id = table_.find(hashes[at], at);
+    if (id == 0) break;
+    const Segment found = segment(id);
+    if (found.parent() != result.deepest) {
+      result.parent_differs = true;
+      break;
+    }
+    const std::uint32_t k = std::min(found.head().count, n - at);
+    std::uint32_t equal = 1;
+    if (found.hash(k - 1) == hashes[at + k - 1]) {
+      equal = k;
+    } else {
+      while (equal < k && found.hash(equal) == hashes[at + equal]) ++equal;
+    }
+    result.matched += equal;
+    result.deepest = id;
+  }
+  return result;
+}
+
+void Tree::publish_stored(std::span<const BlockHash> hashes, Position at, Position end) noexcept {
+  for (Position p = at; p < end; ++p) {
+    ring_.publish({ChangeKind::kStored, Component::kFull, p, hashes[p],
+                   p > 0 ? hashes[p - 1] : BlockHash{0}});
+  }
+}
+
+void Tree::change_children(SegmentId parent, Position child_start, int delta) noexcept {
+  const Segment p = segment(parent);
+  const std::uint32_t children = p.children() + static_cast<std::uint32_t>(delta);
+  if (p.capacity() > 1) {
+    constexpr std::uint16_t kSticky = 65535;
+    auto& count = p.branches()[child_start - p.start() - 1];
+    const std::uint16_t now = count.load(kRelaxed);
+    // A count that reached the top is no longer exact; it falls only with the last child.
+    if (children == 0) {
+      log_.store(count, 0);
+    } else if (now != kSticky) {
+      log_.store(count, static_cast<std::uint16_t>(now + delta));
+    }
+  }
+  log_.store(p->child_count, children);
+}
+
+Position Tree::append(SegmentId id, std::span<const BlockHash> hashes, const std::int32_t* slots,
+                      Position at, Position end) noexcept {
+  const Segment cur = segment(id);
+  const SegmentHead head = cur.head();
+  const Position stop = std::min(end, at + cur.capacity() - head.count);
+  for (Position p = at; p < stop; ++p) {
+    const std::uint32_t entry = head.count + (p - at);
+    cur.hashes()[entry].store(hashes[p], kRelease);
+    cur.set_slot(entry, static_cast<SlotId>(slots[p - at]));
+    if (p == at) fault_point(FaultPoint::append_entries);
+  }
+  const std::uint32_t count = head.count + (stop - at);
+  const std::uint64_t grown =
+      SegmentHead{head.version, SegmentState::kLive, count, count}.pack();
+  log_.set_commit(cur->head, grown);
+  fault_point(FaultPoint::append_commit_set);
+  for (Position p = at; p < stop; ++p) {
+    pool(Component::kFull).set_owner(static_cast<SlotId>(slots[p - at]), kOwnerTree);
+    if (p == at) fault_point(FaultPoint::append_owner);
+  }
+  publish_stored(hashes, at, stop);
+  cur->touch.store(clock(), kRelaxed);
+  eviction_.push_back(id);
+  count_live(0, stop - at);
+  cur->head.store(grown, kRelease);
+  fault_point(FaultPoint::append_head);
+  commit();
+  return stop;
+}
+
+std::uint32_t Tree::choose_class(SegmentId deepest, Position at,
+                                 std::uint32_t blocks) const noexcept {
+  if (at > 0 && at % segment_blocks() == 0) return kLargestClass;
+  std::uint32_t chosen = 1;
+  if (deepest != 0) {
+    const Segment cur = segment(deepest);
+    if (cur.start() + cur.head().count == at) {
+      // A continuation is of a larger class than what it continues, so that appends of one block
+      // do not chain tiny segments.
+      chosen = std::min(kLargestClass, cur->size_class.load(kRelaxed) + 1u);
+    }
+  }
+  while (chosen < kLargestClass && layout_.classes.capacity[chosen] < blocks) ++chosen;
+  return chosen;
+}
+
+std::uint32_t Tree::available_class(std::uint32_t wanted) const noexcept {
+  for (std::uint32_t c = wanted; c <= kLargestClass; ++c) {
+    if (arena_.can_pop(c)) return c;
+  }
+  for (std::uint32_t c = wanted; c-- > 1;) {
+    if (arena_.can_pop(c)) return c;  // a chain of smaller ones
+  }
+  return 0;
+}
+
+SegmentId Tree::add_segment(SegmentId parent, std::uint32_t size_class,
+                            std::span<const BlockHash> hashes, const std::int32_t* slots,
+                            Position at, Position end) noexcept {
+  const SegmentId id = arena_.pop(size_class);
+  const Segment fresh = segment(id);
+  const std::uint64_t free_word = fresh.head_word();
+  for (Position p = at; p < end; ++p) {
+    fresh.hashes()[p - at].store(hashes[p], kRelease);
+    fresh.set_slot(p - at, static_cast<SlotId>(slots[p - at]));
+    if (p == at) fault_point(FaultPoint::segment_fill);
+  }
+  fresh->start.store(at, kRelease);
+  fresh->parent.store(parent, kRelease);
+  fresh->touch.store(clock(), kRelease);
+  fresh->side.store(0, kRelease);
+  fresh.clear_branches();
+  const std::uint32_t count = end - at;
+  const std::uint64_t live = next_head(free_word, SegmentState::kLive, count, count);
+  log_.set_commit(fresh->head, live);
+  fault_point(FaultPoint::segment_commit_set);
+  if (!table_.insert(hashes[at], id, /*logged=*/true)) {
+    abort();
+    table_.end_move();
+    return 0;
+  }
+  fault_point(FaultPoint::segment_table);
+  if (parent != 0) {
+    change_children(parent, at, +1);
+    const Segment p = segment(parent);
+    if (p.head().count <= p.floor()) eviction_.remove(parent);
+  }
+  fault_point(FaultPoint::segment_link);
+  eviction_.push_back(id);
+  for (Position p = at; p < end; ++p) {
+    pool(Component::kFull).set_owner(static_cast<SlotId>(slots[p - at]), kOwnerTree);
+    if (p == at) fault_point(FaultPoint::segment_owner);
+  }
+  publish_stored(hashes, at, end);
+  count_live(1, count);
+  fresh->head.store(live, kRelease);
+  fault_point(FaultPoint::segment_head);
+  commit();
+  return id;
+}
+
+void Tree::insert(std::span<const BlockHash> hashes, std::span<const std::int32_t> slots,
+                  Position start, std::uint32_t group, InsertOutcome& out) noexcept {
+  const auto n = static_cast<Position>(hashes.size());
+  out.first = out.last = start;
+  if (first_bad_slot(Component::kFull, slots, group, false) != slots.size()) {
+    out.error = ErrorCode::BAD_REQUEST;
+    return;
+  }
+  Walk found = walk(hashes);
+  if (found.parent_differs) {
+    out.error = ErrorCode::BAD_REQUEST;
+    return;
+  }
+  if (found.matched < start) {
+    out.error = ErrorCode::FULL_PATH_MISSING;
+    remember_unused(out, slots, 0, slots.size());
+    return;
+  }
+  remember_unused(out, slots, 0, found.matched - start);
+  Position at = found.matched;
+  out.first = out.last = at;
+  SegmentId cur = found.deepest;
+  const std::uint32_t s = segment_blocks();
+  while (at < n) {
+    if (table_.wants_growth(control_->live_segments.load(kRelaxed))) {
+      control_->intent.store(kIntentRebuild, kRelease);
+      table_.grow();
+      control_->intent.store(kIntentNone, kRelease);
+      fault_point(FaultPoint::table_grow_end);
+    }
+    const Position range_end = std::min(n, (at / s + 1) * s);
+    const std::int32_t* mine = slots.data() + (at - start);
+    if (cur != 0 && at % s != 0) {
+      const Segment segment_now = segment(cur);
+      const SegmentHead head = segment_now.head();
+      if (segment_now.start() + head.count == at && head.count < segment_now.capacity()) {
+        at = append(cur, hashes, mine, at, range_end);
+        out.last = at;
+        continue;
+      }
+    }
+    if (!arena_.can_pop_any()) {
+      fault_point(FaultPoint::evict_in_insert);
+      const std::uint32_t depth = cur != 0 ? at - segment(cur).start() : 0;
+      evict_until(0, /*for_segment=*/true,
+                  mutant(Mutant::kInsertEvictsOwnPath) ? Protected{} : Protected{cur, depth});
+      if (arena_.can_pop_any()) continue;  // cur may have lost its tail: it can take an append now
+    }
+    const std::uint32_t size_class = available_class(choose_class(cur, at, range_end - at));
+    const Position end =
+        size_class == 0 ? at : std::min(range_end, at + layout_.classes.capacity[size_class]);
+    const SegmentId added =
+        size_class == 0 ? 0 : add_segment(cur, size_class, hashes, mine, at, end);
+    if (added == 0) {
+      out.error = ErrorCode::MEMPOOL_FULL;
+      remember_unused(out, slots, at - start, slots.size());
+      return;
+    }
+    cur = added;
+    at = end;
+    out.last = at;
+  }
+}
+
+}  // namespace radixshmem

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// The lock-free reader.
+//
+// The probes for positions 0, S, 2S, ... do not depend on each other, so table lines and segments
+// are prefetched some ranges ahead: a cold hit of many segments costs about two memory latencies.
+// Order: head (acquire), fields, hashes and slots (acquire), head again; a changed version restarts
+// the walk. Hashes are chained, so equal last hashes mean equal prefixes; where they differ the
+// first difference is found by bisection. Everything read is bounds-checked before it is used as an
+// index: a stale table entry may point into a page of another class.
+#include <algorithm>
+#include <cstring>
+
+#include "tree/tree.h"
+
+#if defined(RADIX_FAULT_POINTS) && RADIX_FAULT_POINTS
+#include <sched.h>
+#endif
+
+namespace radixshmem {
+namespace {
+
+constexpr auto kAcquire = std::memory_order_acquire;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint32_t kMaxRestarts = 16;
+constexpr std::uint32_t kMaxMoveRestarts = 4;
+constexpr std::uint32_t kLinesAhead = 16;     // ranges
+constexpr std::uint32_t kSegmentsAhead = 8;
+
+void widen_race() noexcept {
+#if defined(RADIX_FAULT_POINTS) && RADIX_FAULT_POINTS
+  static thread_local std::uint32_t turn = 0;
+  if (stress() && ++turn % 128 == 0) ::sched_yield();
+#endif
+}
+
+// Runs ahead of a walk over the ranges of a path.
+class Prefetcher final {
+ public:
+  Prefetcher(const HashTable& table, const PageArena& arena, std::span<const BlockHash> hashes,
+             Position base, std::uint32_t segment_blocks) noexcept
+      : table_(table), arena_(arena), hashes_(hashes), base_(base),
+        segment_blocks_(segment_blocks) {}
+
+  void advance(std::size_t at) noexcept {
+    const std::size_t n = hashes_.size();
+    while (line_ < n && line_ < at + std::size_t{kLinesAhead} * segment_blocks_) {
+      table_.prefetch(hashes_[line_]);
+      line_ = next_range(line_);
+    }
+    while (segment_ < n && segment_ < at + std::size_t{kSegmentsAhead} * segment_blocks_) {
+      if (const SegmentId id = table_.peek(hashes_[segment_]); id != 0) fetch_segment(id);
+      segment_ = next_range(segment_);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::size_t next_range(std::size_t i) const noexcept {
+    return ((base_ + i) / segment_blocks_ + 1) * segment_blocks_ - base_;
+  }
+  void fetch_segment(SegmentId id) const noexcept {
+    const auto* bytes = reinterpret_cast<const char*>(arena_.header(id));
+    __builtin_prefetch(bytes);
+    const std::size_t slots = kSegmentHeaderBytes + std::size_t{8} * segment_blocks_;
+    for (std::size_t at = slots - 8; at < slots + std::size_t{4} * segment_blocks_;
+         at += kCacheLine) {
+      __builtin_prefetch(bytes + at);
+    }
+  }
+
+  const HashTable& table_;
+  const PageArena& arena_;
+  std::span<const BlockHash> hashes_;
+  Position base_;
+  std::uint32_t segment_blocks_;
+  std::size_t line_ = 0;
+  std::size_t segment_ = 0;
+};
+
+// Returns: how many of the entries [from, from + k) equal hashes[0, k).
+std::uint32_t common_prefix(Segment segment, std::uint32_t from, const BlockHash* hashes,
+                            std::uint32_t k) noexcept {
+  if (k == 0 || segment.hash(from) != hashes[0]) return 0;
+  if (segment.hash(from + k - 1) == hashes[k - 1]) return k;
+  std::uint32_t equal = 1;  // entries [0, equal) are equal, entry `differs` is not
+  std::uint32_t differs = k - 1;
+  while (equal < differs) {
+    const std::uint32_t middle = (equal + differs) / 2;
+    if (segment.hash(from + middle) == hashes[middle]) {
+      equal = middle + 1;
+    } else {
+      differs = middle;
+    }
+  }
+  return equal;
+}
+
+void copy_slots(Segment segment, std::uint32_t from, std::uint32_t count,
+                std::int32_t* out) noexcept {
+  const auto* pairs = segment.slot_pairs();
+  std::uint32_t i = from;
+  const std::uint32_t end = from + count;
+  if (i < end && i % 2 == 1) {
+    *out++ = static_cast<std::int32_t>(pairs[i / 2].load(kAcquire) >> 32);
+    ++i;
+  }
+  for (; i + 1 < end; i += 2, out += 2) {
+    const std::uint64_t pair = pairs[i / 2].load(kAcquire);
+    std::memcpy(out, &pair, sizeof pair);
+  }
+  if (i < end) *out = static_cast<std::int32_t>(pairs[i / 2].load(kAcquire));
+}
+
+}  // namespace
+
+bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std::int32_t* slots,
+                 Match& out) const {
+  const auto n = static_cast<std::uint32_t>(hashes.size());
+  const Position base = from != nullptr ? from->position : 0;
+  for (out.restarts = 0; out.restarts <= kMaxRestarts; ++out.restarts) {
+    out.arena_sequence = arena_.sequence(kAcquire);
+    const std::uint32_t moves = table_.sequence(kAcquire);
+    out.steps.clear();
+    std::uint32_t at = 0;  // index into hashes
+    bool changed = false;
+
+    // Takes what `id` has of the path from entry `entry` on. Returns: whether anything, or the
+    // walk must restart (`changed`).
+    const auto take = [&](SegmentId id, std::uint32_t entry) {
+      if (id == 0 || id >= arena_.units()) return false;
+      const Segment segment = arena_.segment(id);
+      const std::uint64_t word = segment.head_word();
+      const SegmentHead head = SegmentHead::unpack(word);
+      const Position start = segment.start();
+      if (!head.live() || start + entry != base + at || head.count > segment.capacity() ||
+          head.count < entry) {
+        return false;
+      }
+      const std::uint32_t k = std::min(head.count - entry, n - at);
+      const std::uint32_t equal = common_prefix(segment, entry, hashes.data() + at, k);
+      if (equal != 0) copy_slots(segment, entry, equal, slots + at);
+      if (head_version(segment->head.load(kRelaxed)) != head.version) {
+        changed = true;
+        return true;
+      }
+      if (equal == 0 && entry == 0) return false;
+      out.steps.push_back({id, 0, head.version, start, entry + equal});
+      at += equal;
+      return true;
+    };
+
+    if (from != nullptr) {
+      if (!arena_.valid(from->segment) ||
+          arena_.segment(from->segment).head().version != from->version ||
+          !take(from->segment, from->depth)) {
+        if (!changed) return false;
+      }
+    }
+    Prefetcher ahead(table_, arena_, hashes, base, segment_blocks());
+    while (!changed && at < n) {
+      ahead.advance(at);
+      if (!table_.for_each_candidate(hashes[at], [&](SegmentId id) { return take(id, 0); })) break;
+      widen_race();
+    }
+    out.end = base + at;
+    if (changed || (arena_.sequence(kRelaxed) != out.arena_sequence &&
+                    !mutant(Mutant::kNoArenaSequence))) {
+      continue;
+    }
+    // A miss while entries moved may be false; a few more looks, then it stands.
+    if (at < n && out.restarts < kMaxMoveRestarts &&
+        ((moves & 1) != 0 || table_.sequence(kAcquire) != moves)) {
+      continue;
+    }
+    return true;
+  }
+  out.gave_up = true;
+  out.end = base;
+  out.steps.clear();
+  return from == nullptr;
+}
+
+void Tree::window(std::uint32_t mask, Match& match, Window& out) const {
+  out = Window{};
+  const bool want_swa = (mask & kMaskSwa) != 0;
+  const bool want_mamba = (mask & kMaskMamba) != 0;
+  const std::uint32_t w = plan_.swa_window_blocks;
+  const std::uint32_t swa = aux_index(Component::kSwa);
+  const std::uint32_t mamba = aux_index(Component::kMamba);
+
+  std::size_t at_step = match.steps.empty() ? 0 : match.steps.size() - 1;
+  std::size_t known_side = match.steps.size();  // steps from here on have their side id loaded
+  const auto read = [&](Position position, std::uint32_t pool) {
+    while (match.steps[at_step].start > position) --at_step;
+    while (position >= match.steps[at_step].start + match.steps[at_step].count) ++at_step;
+    for (; known_side > at_step; --known_side) {
+      MatchStep& step = match.steps[known_side - 1];
+      const SideId side = arena_.header(step.segment)->side.load(kAcquire);
+      step.side = side < sides_.size() ? side : 0;
+      reader_point();
+    }
+    const MatchStep& step = match.steps[at_step];
+    const std::uint32_t entry = position - step.start;
+    const std::uint64_t word =
+        step.side != 0 ? sides_.word(step.side, pool, entry).load(kAcquire) : 0;
+    return AuxRead{static_cast<std::uint32_t>(at_step), pool, entry, word};
+  };
+
+  Position n = match.end;
+  Position first = n;
+  while (n > 0) {
+    if (want_mamba && !AuxWord::present(read(n - 1, mamba).word)) {
+      --n;
+      continue;
+    }
+    if (!want_swa) break;
+    const std::uint32_t need = std::min(w, n);
+    first = n;
+    while (n - first < need && AuxWord::present(read(first - 1, swa).word)) --first;
+    if (n - first == need) break;
+    n = first - 1;  // block first - 1 has no slot, so no window may hold it
+  }
+  match.end = n;
+  while (!match.steps.empty() && match.steps.back().start >= n) match.steps.pop_back();
+  if (n == 0) return;
+  match.steps.back().count = n - match.steps.back().start;
+  at_step = match.steps.size() - 1;
+  out.first_step = static_cast<std::uint32_t>(at_step);
+  if (want_swa) {
+    out.swa_start = n - std::min(w, n);
+    for (Position p = out.swa_start; p < n; ++p) {
+      out.reads.push_back(read(p, swa));
+      out.swa_slots.push_back(static_cast<std::int32_t>(AuxWord::slot(out.reads.back().word)));
+      if (p == out.swa_start) out.first_step = out.reads.back().step;
+    }
+  }
+  if (want_mamba) {
+    out.reads.push_back(read(n - 1, mamba));
+    out.mamba = AuxWord::slot(out.reads.back().word);
+  }
+}
+
+bool Tree::validate(const Match& match, const Window& window) const noexcept {
+  constexpr auto kSeqCst = std::memory_order_seq_cst;
+  if (arena_.sequence(kSeqCst) != match.arena_sequence && !mutant(Mutant::kNoArenaSequence)) {
+    return false;
+  }
+  const std::size_t begin =
+      mutant(Mutant::kValidateDeepestOnly) && !match.steps.empty() ? match.steps.size() - 1 : 0;
+  for (std::size_t i = begin; i < match.steps.size(); ++i) {
+    const MatchStep& step = match.steps[i];
+    if (head_version(arena_.header(step.segment)->head.load(kSeqCst)) != step.version) {
+      return false;
+    }
+  }
+  if (mutant(Mutant::kNoAuxReload)) return true;
+  for (const AuxRead& use : window.reads) {
+    const MatchStep& step = match.steps[use.step];
+    if (!AuxWord::present(use.word)) return false;
+    if (!mutant(Mutant::kNoSideReload) &&
+        arena_.header(step.segment)->side.load(kSeqCst) != step.side) {
+      return false;
+    }
+    if (sides_.word(step.side, use.pool, use.entry).load(kSeqCst) != use.word) return false;
+  }
+  return true;
+}
+
+void Tree::touch(const Match& match, const Window& window) const noexcept {
+  if (match.steps.empty()) return;
+  const std::uint32_t now = clock();
+  auto& touched = arena_.header(match.steps.back().segment)->touch;
+  if (touched.load(kRelaxed) != now) touched.store(now, kRelaxed);
+  std::uint32_t last = ~0u;
+  std::uint32_t last_pool = ~0u;
+  for (const AuxRead& use : window.reads) {
+    if (use.step == last && use.pool == last_pool) continue;
+    last = use.step;
+    last_pool = use.pool;
+    auto& side = sides_.block(match.steps[use.step].side).pools[use.pool].touch;
+    if (side.load(kRelaxed) != now) side.store(now, kRelaxed);
+  }
+}
+
+}  // namespace radixshmem
