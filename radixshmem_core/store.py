@@ -352,6 +352,8 @@ def _size(what: str, value: int) -> int:
 
 
 def _array(what: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
+    if isinstance(value, np.ndarray):
+        return value
     array = np.asarray(value)
     if isinstance(value, Sequence) and not isinstance(value, (bytes, memoryview)):
         if array.size == 0:

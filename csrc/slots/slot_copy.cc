@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "slots/stream_copy.h"
+
 namespace radixshmem {
 namespace {
 
@@ -82,6 +84,15 @@ Result<Checked> check(const SlotStore& store, const CopyRequest& request) {
   return checked;
 }
 
+// memmove, because a fragment may itself lie in the store; it is as fast as memcpy.
+void copy_fragment(std::byte* to, const std::byte* from, std::uint64_t size, bool large) noexcept {
+  if (large && size >= kStreamFragmentBytes) {
+    stream_copy(to, from, size);
+  } else {
+    std::memmove(to, from, size);
+  }
+}
+
 // Requires: `request` is checked. `copy(in_slot, pointer, size)` moves one fragment.
 template <typename Copy>
 void for_each_fragment(const SlotStore& store, const CopyRequest& request, std::uint64_t k,
@@ -102,17 +113,16 @@ void for_each_fragment(const SlotStore& store, const CopyRequest& request, std::
 
 }  // namespace
 
-// memmove, because a fragment may itself lie in the store; it is as fast as memcpy.
-
 Result<std::uint64_t> copy_in(const SlotStore& store, const CopyRequest& request) {
   if (Result<> writable = store.require_writable("copy_in"); !writable) {
     return std::move(writable).error();
   }
   const Result<Checked> checked = check(store, request);
   if (!checked) return checked.error();
+  const bool large = checked.value().total_bytes >= kStreamTotalBytes;
   for_each_fragment(store, request, checked.value().per_slot,
-                    [](std::byte* in_slot, const std::byte* pointer, std::uint64_t size) {
-                      std::memmove(in_slot, pointer, size);
+                    [large](std::byte* in_slot, const std::byte* pointer, std::uint64_t size) {
+                      copy_fragment(in_slot, pointer, size, large);
                     });
   return checked.value().total_bytes;
 }
@@ -120,9 +130,10 @@ Result<std::uint64_t> copy_in(const SlotStore& store, const CopyRequest& request
 Result<std::uint64_t> copy_out(const SlotStore& store, const CopyRequest& request) {
   const Result<Checked> checked = check(store, request);
   if (!checked) return checked.error();
+  const bool large = checked.value().total_bytes >= kStreamTotalBytes;
   for_each_fragment(store, request, checked.value().per_slot,
-                    [](const std::byte* in_slot, std::byte* pointer, std::uint64_t size) {
-                      std::memmove(pointer, in_slot, size);
+                    [large](const std::byte* in_slot, std::byte* pointer, std::uint64_t size) {
+                      copy_fragment(pointer, in_slot, size, large);
                     });
   return checked.value().total_bytes;
 }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "slots/slot_copy.h"
+#include "slots/stream_copy.h"
 
 namespace radixshmem {
 namespace {
@@ -218,6 +219,56 @@ TEST_F(SlotStoreTest, prefaults_around_writers) {
   EXPECT_TRUE(store->prefault(0, store->data().size()).ok());
   EXPECT_EQ(store->slot(0, kFull).value()[0], std::byte{7});
   EXPECT_EQ(store->prefault(0, store->data().size() + 1).error().code, ErrorCode::OUT_OF_RANGE);
+}
+
+TEST(StreamCopy, copies_exactly_its_bytes_at_any_alignment) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> source(10000);
+  for (std::byte& byte : source) byte = static_cast<std::byte>(random());
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<std::byte> target(10000, std::byte{0x55});
+    std::vector<std::byte> expected = target;
+    const std::size_t size = random() % 9000;
+    const std::size_t from = random() % (source.size() - size);
+    const std::size_t to = random() % (target.size() - size);
+    std::memcpy(expected.data() + to, source.data() + from, size);
+    stream_copy(target.data() + to, source.data() + from, size);
+    ASSERT_EQ(target, expected) << size << " bytes from " << from << " to " << to;
+    const std::size_t shift = random() % (target.size() - size);  // overlapping, both directions
+    std::memmove(expected.data() + shift, expected.data() + to, size);
+    stream_copy(target.data() + shift, target.data() + to, size);
+    ASSERT_EQ(target, expected) << size << " bytes from " << to << " to " << shift;
+  }
+}
+
+TEST_F(SlotStoreTest, copies_large_requests_past_the_caches) {
+  SlotStorePlan planned = plan();
+  planned.pools = {{{40, (1 << 20) + 40}, {}, {}}};
+  planned.slot_align = 8;
+  const Store store = make(planned);
+  std::vector<std::uint64_t> source(planned.pools[0].num_slots * planned.pools[0].slot_bytes / 8);
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = i * 0x9e3779b97f4a7c15;
+  std::vector<std::int32_t> slots;
+  std::vector<std::uint64_t> ptrs;
+  const std::array<std::uint64_t, 3> sizes{1 << 20, 33, 7};
+  for (std::int32_t slot = 0; slot < 40; ++slot) {
+    slots.push_back(slot);
+    std::uint64_t at = address(source.data()) +
+                       static_cast<std::uint64_t>(slot) * planned.pools[0].slot_bytes;
+    for (const std::uint64_t size : sizes) {
+      ptrs.push_back(at);
+      at += size;
+    }
+  }
+  ASSERT_GE(source.size() * 8, kStreamTotalBytes);
+  ASSERT_EQ(copy_in(*store, {slots, ptrs, sizes, kFull, 0}).value(), source.size() * 8);
+  ASSERT_EQ(std::memcmp(store->data().data(), source.data(), source.size() * 8), 0);
+  const std::vector<std::uint64_t> expected = source;
+  std::fill(source.begin(), source.end(), 0);
+  ASSERT_EQ(copy_out(*store, {slots, ptrs, sizes, kFull, 0}).value(), source.size() * 8);
+  ASSERT_EQ(source, expected);
 }
 
 // ---- misuse
