@@ -84,7 +84,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def dump(arguments: argparse.Namespace) -> int:
-    with _attached(arguments.name, read_only=True) as index:
+    with _attached(arguments.name, read_only=False) as index:
         segments = index.dump(arguments.limit)
         total = index.total_radix_nodes()
     if arguments.json:
@@ -121,7 +121,7 @@ def _attached(name: str, *, read_only: bool) -> Iterator[_core.Index]:
     """The index region itself; its server may be dead."""
     check_name("name", name)
     try:
-        index = _core.Index.attach(name, "", read_only, 1)
+        index = _core.Index.attach(name, "", read_only)
     except ServerNotReady as error:
         raise ServerNotReady(f"{name} has no index to look at: {error}") from error
     try:

@@ -195,7 +195,7 @@ class RadixClient(IndexCalls):
             self._link.keep(connection)
 
     def _attach_new(self) -> socket.socket | None:
-        index = _core.Index.attach(self._name, self._group, self._read_only, self._max_outstanding)
+        index = _core.Index.attach(self._name, self._group, self._read_only)
         store = None
         try:
             identity = Identity.decode(index.identity, self._name)

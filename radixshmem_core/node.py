@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from . import _core
 from ._version import __version__
 from .config import ServerConfig
-from .errors import GeometryMismatch
+from .errors import GeometryMismatch, RadixError
 from .host import access_of_group, check_memory
 from .messages import Info
 from .plan import SlotPlan, plan_slots
@@ -85,9 +85,14 @@ class Node:
         """Claim the name; adopt what a dead server left to its clients, or clear it away."""
         mode, gid = access_of_group(self.config.group)
         self.owner = await self._run(_core.IndexServer.claim, self.config.name, mode, gid)
-        if self.owner.found() == "adoptable":
-            self._become_ready(await self._run(adopt_regions, self.owner, self.config), "adopted")
-            return
+        if await self._run(self.owner.found) == "adoptable":
+            try:
+                regions = await self._run(adopt_regions, self.owner, self.config)
+            except RadixError as error:
+                _log.error("%s: cannot adopt, starting empty: %s", self.config.name, error)
+            else:
+                self._become_ready(regions, "adopted")
+                return
         await self._run(clear_leftovers, self.owner, self.config)
         check_memory(data_name_of(self.config), self.config)
         self._events("waiting", {"name": self.config.name})

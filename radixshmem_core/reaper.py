@@ -22,12 +22,15 @@ import struct
 from . import _core
 from .errors import RadixError
 from .node import Runner
+from .values import ComponentType
 
 __all__ = ["Reaper", "pidfd_of_peer"]
 
 _log = logging.getLogger("radixshmem.server")
 
-SWEEP_INTERVAL_S = 0.5
+_SWEEP_INTERVAL_S = 0.5
+_SWEEP_COST_S = 1e-9  # per slot: a look at the client table counts everybody's slots
+_MAX_SHARE = 0.01  # of one CPU, for the sweeps that nothing triggered
 _SO_PEERPIDFD = 77
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
@@ -61,6 +64,8 @@ class Reaper:
         self._index = index
         self._run = run
         self._quarantine_s = quarantine_s
+        slots = sum(index.slots_total(kind) for kind in ComponentType)
+        self._interval_s = max(_SWEEP_INTERVAL_S, slots * _SWEEP_COST_S / _MAX_SHARE)
         self._pidfds: dict[tuple[int, int], int] = {}
         self._wake = asyncio.Event()
         self.reaped = 0
@@ -74,6 +79,7 @@ class Reaper:
                 if (entry["client"], entry["generation"]) == (client_id, generation):
                     if entry["alive"]:
                         self._remember((client_id, generation), pidfd)
+                        _log.debug("client %d is watched", client_id)
                         pidfd = None
                         return
                     break
@@ -106,13 +112,14 @@ class Reaper:
         self._wake.set()
 
     async def run(self) -> None:
-        """Sweep at each trigger and every SWEEP_INTERVAL_S, until cancelled."""
+        """Sweep at each trigger and from time to time, until cancelled."""
         loop = asyncio.get_running_loop()
         next_release = loop.time() + self._quarantine_s
         try:
             while True:
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), SWEEP_INTERVAL_S)
+                    timeout_s = min(self._interval_s, self._quarantine_s)
+                    await asyncio.wait_for(self._wake.wait(), timeout_s)
                 self._wake.clear()
                 try:
                     await self.sweep()

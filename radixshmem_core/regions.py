@@ -105,7 +105,10 @@ def _create_store(config: ServerConfig, slots: SlotPlan, identity: Identity) -> 
 
 
 def adopt_regions(owner: _core.IndexServer, config: ServerConfig) -> Regions:
-    """Take over the regions of a dead server whose clients live on, after a rebuild and check."""
+    """Take over the regions of a dead server whose clients live on, after a rebuild and check.
+
+    RadixError when the index or the slots do not hold what they promise: clear them away then.
+    """
     index = owner.adopt()
     try:
         identity = Identity.decode(index.identity, config.name)
@@ -116,10 +119,7 @@ def adopt_regions(owner: _core.IndexServer, config: ServerConfig) -> Regions:
             _check_store(store, identity)
     except (RadixError, FileNotFoundError) as error:
         index.close()
-        raise RadixError(
-            f"{config.name}: clients live on the index of a dead server, but its slot region "
-            f"cannot be adopted ({error}); end those clients and start again"
-        ) from error
+        raise RadixError(f"its slot region cannot be adopted: {error}") from error
     _warn_of_changes(config, identity)
     return Regions(index, identity, store, lock)
 

@@ -15,22 +15,15 @@ from .values import ComponentType
 
 __all__ = ["hit_ratio", "status_line", "status_report"]
 
-# Areas of the index region as `Index.stats` names them: <key>_bytes, and <key>_used_bytes where
-# something smaller than the area is in use.
-_INDEX_AREAS = {
-    "arena": "segments: hashes and slots of blocks",
-    "table": "hash of a segment's first block -> segment",
-    "owners": "one word per slot",
-    "side": "SWA and MAMBA slots of segments",
-    "pins": "pins of all clients",
-    "clients": "client table and counters",
-    "ring": "change ring",
-    "undo_log": "undo log of the writer",
-    "scratch": "room for a rebuild",
-    "reserved": "peer table and directory, for a cluster",
-    "other": "headers, page table, identity",
-}
-_PER_BLOCK_AREAS = ("arena", "table", "owners")
+# Areas of the index region as `Index.stats` names them: (what, in use, reserved, detail).
+_INDEX_AREAS = (
+    ("segments", "arena_bytes_in_use", "arena_bytes_reserved", "hashes and slots of blocks"),
+    ("table", "table_bytes_in_use", "table_bytes_reserved", "first hash -> segment"),
+    ("side blocks", "side_bytes_in_use", "side_bytes_reserved", "SWA and MAMBA slots"),
+    ("owner words", "owner_bytes", "owner_bytes", "one word per slot"),
+    ("pins", None, "pin_bytes", "pin tables of all clients"),
+    ("change ring", None, "ring_bytes", "latest changes of the tree"),
+)
 
 
 def status_report(
@@ -49,11 +42,10 @@ def status_report(
         return report
     stats = regions.index.stats()
     report["memory"] = [*_slot_rows(regions), *_index_rows(stats)]
-    report["index_bytes_per_block"] = _per_block(stats, regions.index.total_blocks())
+    blocks = stats["blocks"]
+    report["index_bytes_per_block"] = stats["index_bytes_in_use"] / blocks if blocks else None
     report["counters"] = {
-        "blocks": regions.index.total_blocks(),
-        "segments": regions.index.total_radix_nodes(),
-        **{key: value for key, value in stats.items() if not key.endswith("_bytes")},
+        **{key: value for key, value in stats.items() if "_bytes" not in key},
         "reaped_clients": reaped,
     }
     report["clients"] = regions.index.clients()
@@ -82,23 +74,33 @@ def _slot_rows(regions: Regions) -> list[dict[str, Any]]:
 
 
 def _index_rows(stats: dict[str, int]) -> list[dict[str, Any]]:
-    return [
+    rows: list[dict[str, Any]] = [
         {
-            "what": f"index {area.replace('_', ' ')}",
-            "used_bytes": stats.get(f"{area}_used_bytes"),
-            "reserved_bytes": stats[f"{area}_bytes"],
+            "what": f"index {what}",
+            "used_bytes": None if used is None else stats[used],
+            "reserved_bytes": stats[reserved],
             "detail": detail,
         }
-        for area, detail in _INDEX_AREAS.items()
-        if f"{area}_bytes" in stats
+        for what, used, reserved, detail in _INDEX_AREAS
     ]
-
-
-def _per_block(stats: dict[str, int], blocks: int) -> float | None:
-    """Index bytes in use per cached block: segments, table, owner words."""
-    if blocks == 0:
-        return None
-    return sum(stats[f"{area}_used_bytes"] for area in _PER_BLOCK_AREAS) / blocks
+    rest = stats["region_bytes"] - sum(row["reserved_bytes"] for row in rows)
+    rows.append(
+        {
+            "what": "index rest",
+            "used_bytes": None,
+            "reserved_bytes": rest,
+            "detail": "headers, clients, undo log, room for a rebuild and for a cluster",
+        }
+    )
+    rows.append(
+        {
+            "what": "index in all",
+            "used_bytes": stats["index_bytes_in_use"],
+            "reserved_bytes": stats["region_bytes"],
+            "detail": f"{stats['peer_readable_bytes']:,} B of it readable by peers later",
+        }
+    )
+    return rows
 
 
 def hit_ratio(counters: dict[str, int]) -> float | None:

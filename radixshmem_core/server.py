@@ -168,16 +168,22 @@ class _Work:
     def __init__(self, config: ServerConfig, on_event: Events | None) -> None:
         self.config = config
         self._on_event = on_event
-        self._threads = concurrent.futures.ThreadPoolExecutor(4, "radix-server")
+        # The core wants the calls of an IndexServer one at a time; looking needs no order.
+        self._owner_thread = concurrent.futures.ThreadPoolExecutor(1, "radix-server-owner")
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, "radix-server")
         self._tasks: list[asyncio.Task[None]] = []
         self._reaper: Reaper | None = None
         self._prefault: Prefault | None = None
         self._control: ControlSocket | None = None
-        self.node = Node(config, self._run, self._event)
+        self.node = Node(config, self._run_as_owner, self._event)
 
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
+
+    async def _run_as_owner(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._owner_thread, function, *arguments)
 
     async def open(self) -> None:
         mode, gid = access_of_group(self.config.group)
@@ -197,6 +203,7 @@ class _Work:
             self._prefault.cancel()
         await cancel_all(self._tasks)
         await self.node.close()
+        self._owner_thread.shutdown()
         self._threads.shutdown()
 
     # ------------------------------------------------------------ background work
@@ -212,7 +219,7 @@ class _Work:
         regions, owner = self.node.regions, self.node.owner
         assert regions is not None
         assert owner is not None
-        self._reaper = Reaper(owner, regions.index, self._run, self.config.quarantine_s)
+        self._reaper = Reaper(owner, regions.index, self._run_as_owner, self.config.quarantine_s)
         evictor = Evictor(regions.index, self._run, self.config.background_evict_ratio)
         jobs = [self._reaper.run(), evictor.run()]
         if regions.store is not None and self.config.prefault:
