@@ -112,7 +112,7 @@ class Index:
     """One registered client of an index region (or a read-only view without a client id)."""
 
     @staticmethod
-    def attach(name: str, group: str, read_only: bool, max_outstanding: int) -> Index:
+    def attach(name: str, group: str, read_only: bool) -> Index:
         """Map the region and register. ServerNotReady when there is none (yet), GeometryMismatch
         on another layout, RadixError when the client table is full."""
     @property

@@ -30,13 +30,9 @@ struct StoreBytes {
   std::span<std::byte> bytes;
 
   [[nodiscard]] py::buffer_info info() const {
-    return {bytes.data(),
-            1,
-            "B",
-            1,
-            {static_cast<py::ssize_t>(bytes.size())},
-            {py::ssize_t{1}},
-            store->read_only()};
+    return {
+        bytes.data(),      1, "B", 1, {static_cast<py::ssize_t>(bytes.size())}, {py::ssize_t{1}},
+        store->read_only()};
   }
 };
 
@@ -58,9 +54,9 @@ class Bytes final {
 
 Error out_of_range(const SlotStore& store, std::int64_t offset, std::int64_t length) {
   return Error{ErrorCode::OUT_OF_RANGE, "offset " + std::to_string(offset) + ", length " +
-                                            std::to_string(length) + ": SlotStore " +
-                                            store.name() + " has " +
-                                            std::to_string(store.data().size()) + " bytes of data"};
+                                            std::to_string(length) + ": SlotStore " + store.name() +
+                                            " has " + std::to_string(store.data().size()) +
+                                            " bytes of data"};
 }
 
 class PySlotStore final {
@@ -135,9 +131,9 @@ py::memoryview view(const PySlotStore& self, std::int64_t offset, std::int64_t l
   if (offset < 0 || length < 0 || offset > size || length > size - offset) {
     throw_error(out_of_range(*store, offset, length));
   }
-  return py::memoryview(py::cast(StoreBytes{
-      store, store->data().subspan(static_cast<std::size_t>(offset),
-                                   static_cast<std::size_t>(length))}));
+  return py::memoryview(
+      py::cast(StoreBytes{store, store->data().subspan(static_cast<std::size_t>(offset),
+                                                       static_cast<std::size_t>(length))}));
 }
 
 py::bytes read_slot(const PySlotStore& self, std::int64_t slot, std::int64_t kind) {

@@ -118,6 +118,7 @@ bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std
                  Match& out) const {
   const auto n = static_cast<std::uint32_t>(hashes.size());
   const Position base = from != nullptr ? from->position : 0;
+  out.gave_up = false;
   for (out.restarts = 0; out.restarts <= kMaxRestarts; ++out.restarts) {
     out.arena_sequence = arena_.sequence(kAcquire);
     const std::uint32_t moves = table_.sequence(kAcquire);

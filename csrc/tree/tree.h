@@ -77,6 +77,8 @@ class Tree final {
   [[nodiscard]] const ClientTable& clients() const noexcept { return clients_; }
   [[nodiscard]] const ChangeRing& ring() const noexcept { return ring_; }
   [[nodiscard]] UndoLog& log() noexcept { return log_; }
+  [[nodiscard]] const PageArena& arena() const noexcept { return arena_; }
+  [[nodiscard]] const HashTable& table() const noexcept { return table_; }
   [[nodiscard]] SlotPool& pool(Component c) noexcept {
     return pools_[static_cast<std::size_t>(c)];
   }

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// Queries: match without a lock, then make the answer hold.
+//
+//   P0  take entries of the own pin table, raise its high water mark if needed
+//   P1  store the pin(s) (seq_cst)       P2/P3  validate every version that was used (seq_cst)
+//   P4  all equal: pinned, touch. Else empty the pins and match again, at most 8 times: then a miss
+//
+// Every segment of the path is validated, not the deepest alone: between reading an ancestor and
+// its child the path may have gone and come back with other slots. The deepest pin protects all
+// ancestors, since only tails of leaves are evicted; a window needs a pin in each segment it
+// touches. Killed anywhere in between: a pin too many, until the reaper clears the table.
+#include <algorithm>
+#include <utility>
+
+#include "node/call.h"
+
+namespace radixshmem {
+namespace {
+constexpr int kPinAttempts = 8;
+}
+
+Hit::Hit(Hit&& other) noexcept
+    : status(other.status),
+      mask(other.mask),
+      blocks(other.blocks),
+      full_slots(std::move(other.full_slots)),
+      full_count(other.full_count),
+      window(std::move(other.window)),
+      cursor(other.cursor),
+      session_(std::move(other.session_)),
+      match_(std::move(other.match_)),
+      pins_(std::move(other.pins_)),
+      pinned_(other.pinned_.exchange(false)) {}
+
+void Hit::finalize() noexcept {
+  if (!pinned_.exchange(false, std::memory_order_acq_rel)) return;
+  const Session::Call call(*session_);
+  if (call.mapped()) session_->clear_pins(*this);
+}
+
+bool Hit::validate() const noexcept {
+  if (!session_) return true;  // a miss rests on nothing
+  const Session::Call call(*session_);
+  if (!call) return false;
+#if !defined(__SANITIZE_THREAD__)
+  // The caller has just copied bytes with plain loads: they must not sink below the versions.
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+  return session_->tree_->validate(match_, window);
+}
+
+bool Session::publish_pins(Hit& hit) {
+  const Match& match = hit.match_;
+  const std::size_t last = match.steps.size() - 1;
+  std::size_t first = hit.window.reads.empty() ? last : hit.window.first_step;
+  if (mutant(Mutant::kAuxPinDeepestOnly)) first = last;
+  hit.pins_.resize(last - first + 1);
+  if (!pins_->reserve(hit.pins_)) {
+    hit.pins_.clear();
+    return false;
+  }
+  for (std::size_t i = first; i <= last; ++i) {
+    const MatchStep& step = match.steps[i];
+    tree_->clients()
+        .pin(self_, hit.pins_[i - first])
+        .store(PinWord{step.segment, step.count, hit.mask | kMaskFull}.pack(),
+               mutant(Mutant::kNoPinFence) ? std::memory_order_release
+                                           : std::memory_order_seq_cst);
+  }
+  fault_point(FaultPoint::pin_published);
+  return true;
+}
+
+void Session::clear_pins(Hit& hit) noexcept {
+  for (const std::uint32_t index : hit.pins_) {
+    tree_->clients().pin(self_, index).store(0, std::memory_order_release);
+  }
+  pins_->give_back(hit.pins_);
+  hit.pins_.clear();
+}
+
+void Session::finish_query(Hit& hit, std::size_t asked, const QueryOptions& options) noexcept {
+  const Match& match = hit.match_;
+  if (hit.blocks != 0 && options.update_recency && !read_only()) {
+    tree_->touch(match, hit.window);
+  }
+  if (!match.steps.empty()) {
+    const MatchStep& deepest = match.steps.back();
+    hit.cursor = CursorPoint{deepest.segment, deepest.count, deepest.version, match.end};
+  }
+  count(Counter::kQueries, 1);
+  count(Counter::kQueriedBlocks, asked);
+  count(Counter::kHitBlocks, hit.blocks);
+  count(Counter::kMissedBlocks, asked - hit.blocks);
+}
+
+Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions& options) {
+  const Call call(*this);
+  if (!call) return refusal(call.code());
+  if (options.lock) {
+    if (auto writable = require_writable("query(lock=True)"); !writable) return writable.error();
+  }
+  Hit hit;
+  hit.mask = options.mask;
+  const bool known = options.mask != 0 && options.mask <= (kMaskFull | kMaskSwa | kMaskMamba);
+  const bool swa_missing = (options.mask & kMaskSwa) != 0 && !tree_->enabled(Component::kSwa);
+  const bool mamba_missing =
+      (options.mask & kMaskMamba) != 0 && !tree_->enabled(Component::kMamba);
+  if (!known || swa_missing || mamba_missing) {
+    hit.status = ErrorCode::BAD_REQUEST;
+    return hit;
+  }
+  const bool windowed = (options.mask & ~kMaskFull) != 0;
+  hit.full_slots = std::make_unique_for_overwrite<std::int32_t[]>(hashes.size());
+  Match& match = hit.match_;
+  match.steps.reserve(hashes.size() / tree_->segment_blocks() + 4);
+  for (int attempt = 0; attempt < kPinAttempts; ++attempt) {
+    (void)tree_->match(hashes, nullptr, hit.full_slots.get(), match);
+    count(Counter::kRestarts, match.restarts);
+    if (windowed && match.end != 0) tree_->window(options.mask, match, hit.window);
+    if (match.end == 0) break;
+    if (options.lock && !publish_pins(hit)) {
+      count(Counter::kPinsFull, 1);
+      hit.status = ErrorCode::PINS_FULL;
+      match.steps.clear();
+      hit.window = Window{};
+      return hit;
+    }
+    const bool holds = tree_->validate(match, hit.window);
+    if (options.lock && mutant(Mutant::kHighWaterAfterValidate)) {
+      for (const std::uint32_t index : hit.pins_) {
+        auto& mark = tree_->clients().entry(self_).pin_high_water;
+        if (index >= mark.load()) mark.store(index + 1);
+      }
+    }
+    if (holds) {
+      fault_point(FaultPoint::pin_valid);
+      hit.session_ = shared_from_this();
+      hit.pinned_ = options.lock;
+      hit.blocks = match.end;
+      if ((options.mask & kMaskFull) != 0) hit.full_count = match.end;
+      finish_query(hit, hashes.size(), options);
+      return hit;
+    }
+    if (options.lock) clear_pins(hit);
+    hit.window = Window{};
+    count(Counter::kRestarts, 1);
+    match.gave_up = attempt + 1 == kPinAttempts;
+  }
+  if (match.gave_up) count(Counter::kGaveUp, 1);
+  match.steps.clear();
+  finish_query(hit, hashes.size(), options);
+  return hit;
+}
+
+Result<Hit> Session::extend(const CursorPoint& cursor, std::span<const BlockHash> hashes,
+                            const QueryOptions& options) {
+  const Call call(*this);
+  if (!call) return refusal(call.code());
+  if (options.lock) {
+    if (auto writable = require_writable("extend(lock=True)"); !writable) return writable.error();
+  }
+  Hit hit;
+  hit.mask = options.mask;
+  if (options.mask != kMaskFull) {
+    hit.status = ErrorCode::BAD_REQUEST;
+    return hit;
+  }
+  hit.full_slots = std::make_unique_for_overwrite<std::int32_t[]>(hashes.size());
+  Match& match = hit.match_;
+  for (int attempt = 0; attempt < kPinAttempts; ++attempt) {
+    if (!tree_->match(hashes, &cursor, hit.full_slots.get(), match)) break;
+    if (options.lock && !publish_pins(hit)) {
+      count(Counter::kPinsFull, 1);
+      hit.status = ErrorCode::PINS_FULL;
+      match.steps.clear();
+      return hit;
+    }
+    if (tree_->validate(match, hit.window)) {
+      hit.session_ = shared_from_this();
+      hit.pinned_ = options.lock;
+      hit.blocks = hit.full_count = match.end - cursor.position;
+      finish_query(hit, hashes.size(), options);
+      return hit;
+    }
+    if (options.lock) clear_pins(hit);
+  }
+  match.steps.clear();
+  hit.status = ErrorCode::CURSOR_STALE;
+  return hit;
+}
+
+}  // namespace radixshmem

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// One registered client of an index region: everything a process does with the index.
+//
+// Registration: find a free entry, lock its byte of the live file, take the index lock as that id,
+// look again, claim. Killed before the claim: the byte is free again and nothing else happened.
+// Killed after it: the entry is LIVE with a free byte, which the reaper finds.
+// A read-only session maps the region PROT_READ, has no id, no pins, no counters; queries work.
+//
+// Thread safety: all calls may run in parallel, close() too: it refuses new calls, waits for those
+// in flight, clears the pins, recycles the slots and unmaps. In a forked child a session is
+// unusable: calls fail with CLOSED, releases do nothing.
+//
+// Errors: every call fails with NOT_READY once the region was closed or superseded by its server,
+// and with CLOSED after close().
+#pragma once
+
+#include <atomic>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "shm/shared_region.h"
+#include "sync/live_file.h"
+#include "sync/owner_lock.h"
+#include "tree/tree.h"
+
+namespace radixshmem {
+
+class Session;
+
+// The answer to one query. Movable; it keeps its session (and so the mapping) alive.
+// Thread safety: finalize() and validate() from any thread; the rest like a value.
+class Hit final {
+ public:
+  Hit() = default;
+  Hit(Hit&& other) noexcept;
+  Hit& operator=(Hit&&) = delete;
+  Hit(const Hit&) = delete;
+  ~Hit() = default;
+
+  ErrorCode status = ErrorCode::OK;
+  std::uint32_t mask = 0;
+  Position blocks = 0;  // common hit
+  std::unique_ptr<std::int32_t[]> full_slots;
+  std::uint32_t full_count = 0;  // slots in full_slots that are part of the answer
+  Window window;
+  std::optional<CursorPoint> cursor;
+
+  [[nodiscard]] bool pinned() const noexcept { return pinned_.load(std::memory_order_relaxed); }
+  // Releases the pins. Idempotent; does nothing after a reset, a close or a fork.
+  void finalize() noexcept;
+  // Returns: whether everything this answer rests on is unchanged; false after a close.
+  [[nodiscard]] bool validate() const noexcept;
+
+ private:
+  friend class Session;
+  std::shared_ptr<Session> session_;
+  Match match_;
+  std::vector<std::uint32_t> pins_;
+  std::atomic<bool> pinned_{false};
+};
+
+struct QueryOptions {
+  std::uint32_t mask = kMaskFull;
+  bool lock = false;
+  bool update_recency = true;
+};
+
+class Session final : public std::enable_shared_from_this<Session> {
+ public:
+  // Maps the region `name` and registers, or only maps it when `read_only`. `group`: processes of
+  // one engine share it; empty is a group of its own.
+  static Result<std::shared_ptr<Session>> attach(const std::string& name, const std::string& group,
+                                                 bool read_only);
+  // The server's own session, as client 0, on a region that it just made or adopts.
+  static std::shared_ptr<Session> for_server(SharedRegion region, HeaderView header,
+                                             std::shared_ptr<LiveFile> live);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[nodiscard]] bool read_only() const noexcept { return region_.read_only(); }
+  [[nodiscard]] ClientId client_id() const noexcept { return self_; }
+  [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
+  // Returns: OK, NOT_READY or CLOSED: what the next call would say.
+  [[nodiscard]] ErrorCode state() const noexcept;
+  [[nodiscard]] bool usable() const noexcept;
+  [[nodiscard]] const IndexPlan& plan() const noexcept { return tree_->plan(); }
+  [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
+
+  Result<Hit> query(std::span<const BlockHash> hashes, const QueryOptions& options);
+  // FULL only: BAD_REQUEST status for other masks.
+  Result<Hit> extend(const CursorPoint& cursor, std::span<const BlockHash> hashes,
+                     const QueryOptions& options);
+  // FULL: slots cover hashes[start, start + slots.size()). SWA: start 0, slots right-aligned on the
+  // last blocks of `hashes`, -1 keeps. MAMBA: one slot, start 0 or hashes.size() - 1.
+  Result<InsertOutcome> insert(std::span<const BlockHash> hashes,
+                               std::span<const std::int32_t> slots, Position start,
+                               bool auto_recycle, Component component);
+  // Returns: fewer than `wanted` when BUSY (none) or when too little can be evicted.
+  Result<std::vector<std::int32_t>> allocate(std::int64_t wanted, Component component);
+  // INVALID_ARGUMENT names the first slot that is not the group's; then nothing was recycled.
+  // While the lock is busy the slots wait in this session and go with the next locked call.
+  Result<> recycle(std::span<const std::int32_t> slots, Component component);
+  Result<std::uint32_t> evict(std::uint32_t wanted, Component component);
+  Result<> reset();
+
+  [[nodiscard]] Result<std::uint32_t> slots_total(Component component) const;
+  // Frees what a reset left behind first, when its pins are gone.
+  Result<std::uint32_t> slots_free(Component component);
+  [[nodiscard]] Result<std::uint32_t> total_blocks() const;
+  [[nodiscard]] Result<std::uint32_t> total_segments() const;
+
+  // Change events of FULL blocks that went away.
+  Result<> seek_events_to_head();
+  // Returns: hashes of removed FULL blocks, at most `most`; sets `overflow` when the caller must
+  // resync (lapped, undone, rebuilt, or reset).
+  Result<std::vector<BlockHash>> drain_removed(std::size_t most, bool& overflow);
+
+  Result<std::vector<std::string>> check(bool repair);
+  void close() noexcept;
+
+  // For the server, tests and inspection.
+  [[nodiscard]] Tree& tree() noexcept { return *tree_; }
+  [[nodiscard]] const Tree& tree() const noexcept { return *tree_; }
+  [[nodiscard]] OwnerLock& lock() noexcept { return *lock_; }
+  [[nodiscard]] const LiveFile& live() const noexcept { return *live_; }
+  [[nodiscard]] std::uint32_t pins_outstanding() const noexcept;
+  // Runs f() under the index lock, after recovery if an owner died. Returns: false when busy.
+  template <typename F>
+  [[nodiscard]] bool locked(F&& f) {
+    if (!acquire()) return false;
+    f();
+    lock_->release();
+    return true;
+  }
+  // Guards one call against close(). False: refused.
+  class Call;
+
+ private:
+  friend class Hit;
+  friend struct ForkRegistry;
+
+  Session(SharedRegion region, HeaderView header, std::shared_ptr<LiveFile> live);
+  [[nodiscard]] Result<> register_client(const std::string& group);
+  [[nodiscard]] bool acquire();
+  void flush_deferred() noexcept;
+  [[nodiscard]] Error refusal(ErrorCode code) const;
+  [[nodiscard]] Error busy_error(const char* what) const;
+  [[nodiscard]] Result<> require_writable(const char* what) const;
+  [[nodiscard]] Result<> require_component(Component component) const;
+  [[nodiscard]] bool publish_pins(Hit& hit);
+  void clear_pins(Hit& hit) noexcept;
+  void finish_query(Hit& hit, std::size_t asked, const QueryOptions& options) noexcept;
+  void count(Counter counter, std::uint64_t amount) noexcept;
+
+  SharedRegion region_;
+  std::shared_ptr<LiveFile> live_;
+  std::unique_ptr<Tree> tree_;
+  std::unique_ptr<OwnerLock> lock_;
+  std::unique_ptr<PinAllocator> pins_;
+  ClientId self_ = 0;
+  std::uint32_t generation_ = 0;
+  std::uint32_t group_ = 0;
+  std::uint64_t incarnation_ = 0;
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> forked_{false};
+  mutable std::atomic<std::uint32_t> in_flight_{0};
+  std::mutex deferred_mutex_;
+  std::array<std::vector<std::int32_t>, kComponents> deferred_;
+  std::mutex events_mutex_;
+  ChangeRing::Cursor events_;
+};
+
+}  // namespace radixshmem
