@@ -135,7 +135,7 @@ CgroupRoom cgroup_room(const std::string& proc_cgroup, const std::string& mounti
 }
 
 Result<MemoryLimits> measure_limits(const std::string& directory) {
-  struct statvfs filesystem {};
+  struct statvfs filesystem{};
   if (::statvfs(directory.c_str(), &filesystem) != 0) {
     return system_error("cannot read the free space of " + directory, errno);
   }
@@ -159,7 +159,8 @@ Result<> check_limits(const MemoryLimits& limits, const std::string& name, std::
       return Error{ErrorCode::SYSTEM,
                    what + "the huge page pool has only " + free_text + ": reserve " +
                        std::to_string(bytes / huge_page_bytes) + " free pages of " +
-                       std::to_string(huge_page_bytes / 1024) + " kB (`sysctl vm.nr_hugepages=...`" +
+                       std::to_string(huge_page_bytes / 1024) +
+                       " kB (`sysctl vm.nr_hugepages=...`" +
                        " or hugepagesz=/hugepages= at boot; see HugePages_Free in /proc/meminfo)," +
                        " or ask for less"};
     }

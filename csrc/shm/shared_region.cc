@@ -89,9 +89,10 @@ int reserve(int fd, std::uint64_t bytes) {
 Error reserve_error(const std::string& path, std::uint64_t bytes, bool huge, int error) {
   std::string text = "cannot reserve " + std::to_string(bytes) + " bytes for " + path;
   if (error == ENOSPC || error == ENOMEM) {
-    text += huge ? " (too few free huge pages: raise vm.nr_hugepages)"
-                 : " (another process took the space meanwhile, or memory is short: enlarge it with "
-                   "`mount -o remount,size=... /dev/shm` or a container's `--shm-size`)";
+    text += huge
+                ? " (too few free huge pages: raise vm.nr_hugepages)"
+                : " (another process took the space meanwhile, or memory is short: enlarge it with "
+                  "`mount -o remount,size=... /dev/shm` or a container's `--shm-size`)";
   }
   return system_error(std::move(text), error);
 }
@@ -99,8 +100,8 @@ Error reserve_error(const std::string& path, std::uint64_t bytes, bool huge, int
 // Maps with the wanted alignment: takes a larger range of addresses, keeps the aligned part.
 void* map_aligned(int fd, std::uint64_t bytes, std::uint64_t alignment, int protection) {
   const std::uint64_t wide = bytes + alignment;
-  void* const range = ::mmap(nullptr, wide, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                             -1, 0);
+  void* const range =
+      ::mmap(nullptr, wide, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) return MAP_FAILED;
   auto* const begin = static_cast<std::byte*>(range);
   const std::uint64_t skip =
@@ -121,15 +122,16 @@ void* map_aligned(int fd, std::uint64_t bytes, std::uint64_t alignment, int prot
 
 Result<std::uint64_t> region_page_bytes(const std::string& hugepage_path) {
   if (hugepage_path.empty()) return kPage;
-  struct statfs filesystem {};
+  struct statfs filesystem{};
   if (::statfs(hugepage_path.c_str(), &filesystem) != 0) {
     return system_error("cannot use hugepage_path " + hugepage_path, errno);
   }
   if (filesystem.f_type != HUGETLBFS_MAGIC) {
-    return Error{ErrorCode::INVALID_ARGUMENT,
-                 "hugepage_path " + hugepage_path +
-                     " is not a hugetlbfs mount: make one (`mount -t hugetlbfs -o pagesize=2M none " +
-                     hugepage_path + "`) or leave hugepage_path empty"};
+    return Error{
+        ErrorCode::INVALID_ARGUMENT,
+        "hugepage_path " + hugepage_path +
+            " is not a hugetlbfs mount: make one (`mount -t hugetlbfs -o pagesize=2M none " +
+            hugepage_path + "`) or leave hugepage_path empty"};
   }
   return static_cast<std::uint64_t>(filesystem.f_bsize);
 }
@@ -164,9 +166,9 @@ Result<std::uint64_t> SharedRegion::check_room(const std::string& name, std::uin
   }
   const bool huge = !options.hugepage_path.empty();
   const std::uint64_t size = round_up(bytes, page.value());
-  Result<MemoryLimits> limits =
-      options.limits ? Result<MemoryLimits>(*options.limits)
-                     : measure_limits(huge ? options.hugepage_path : kShmDirectory);
+  Result<MemoryLimits> limits = options.limits
+                                    ? Result<MemoryLimits>(*options.limits)
+                                    : measure_limits(huge ? options.hugepage_path : kShmDirectory);
   if (!limits) return std::move(limits).error();
   if (Result<> fits = check_limits(limits.value(), name, size, huge ? page.value() : 0); !fits) {
     return std::move(fits).error();
@@ -185,8 +187,8 @@ Result<SharedRegion> SharedRegion::create(const std::string& name, std::uint64_t
   const bool huge = !options.hugepage_path.empty();
   const std::uint64_t size = room.value();
 
-  const Fd fd(::open(path.value().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                     0600));
+  const Fd fd(
+      ::open(path.value().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (fd.get() < 0) {
     const char* hint = errno == EEXIST ? " (a region of this name exists; destroy it first)" : "";
     return system_error("cannot create " + path.value() + hint, errno);
@@ -194,8 +196,8 @@ Result<SharedRegion> SharedRegion::create(const std::string& name, std::uint64_t
   FileGuard guard(path.value());
   if (options.gid >= 0 &&
       ::fchown(fd.get(), static_cast<uid_t>(-1), static_cast<gid_t>(options.gid)) != 0) {
-    return system_error("cannot give " + path.value() + " to group " +
-                            std::to_string(options.gid) + " (the user must be a member of it)",
+    return system_error("cannot give " + path.value() + " to group " + std::to_string(options.gid) +
+                            " (the user must be a member of it)",
                         errno);
   }
   if (::fchmod(fd.get(), options.mode) != 0) {
@@ -215,14 +217,16 @@ Result<SharedRegion> SharedRegion::open(const std::string& name, bool read_only,
   if (!path) return std::move(path).error();
   const Result<std::uint64_t> page = region_page_bytes(hugepage_path);
   if (!page) return page.error();
-  const Fd fd(::open(path.value().c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW));
+  const Fd fd(
+      ::open(path.value().c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW));
   if (fd.get() < 0) {
     const int error = errno;
     if (error == ENOENT) {
       return Error{ErrorCode::NOT_READY,
                    "there is no region " + path.value() + ": is its radix-server running?"};
     }
-    const char* hint = error == EACCES ? " (run as its user, or start the server with a group)" : "";
+    const char* hint =
+        error == EACCES ? " (run as its user, or start the server with a group)" : "";
     return system_error("cannot open " + path.value() + hint, error);
   }
   return map(fd.get(), name, read_only, page.value());
@@ -238,8 +242,9 @@ Result<bool> SharedRegion::unlink(const std::string& name, const std::string& hu
 
 Result<SharedRegion> SharedRegion::map(int fd, std::string name, bool read_only,
                                        std::uint64_t page_bytes) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) return system_error("cannot read the size of region " + name, errno);
+  struct stat status{};
+  if (::fstat(fd, &status) != 0)
+    return system_error("cannot read the size of region " + name, errno);
   if (!S_ISREG(status.st_mode)) {
     return Error{ErrorCode::CORRUPT, "region " + name + " is not a regular file"};
   }

@@ -28,9 +28,9 @@
 namespace radixshmem {
 
 struct RegionOptions {
-  mode_t mode = 0600;         // exactly this, whatever the umask
-  std::int64_t gid = -1;      // -1: the group of the process
-  std::string hugepage_path;  // a hugetlbfs mount point; empty: /dev/shm
+  mode_t mode = 0600;                  // exactly this, whatever the umask
+  std::int64_t gid = -1;               // -1: the group of the process
+  std::string hugepage_path;           // a hugetlbfs mount point; empty: /dev/shm
   std::optional<MemoryLimits> limits;  // absent: measured (see memory_limits.h)
 };
 
@@ -41,7 +41,8 @@ struct RegionIdentity {
   friend bool operator==(const RegionIdentity&, const RegionIdentity&) = default;
 };
 
-// A region name is "/" and a file name: at most 200 bytes, no further "/", no NUL, not "/." or "/..".
+// A region name is "/" and a file name: at most 200 bytes, no further "/", no NUL, not "/." or
+// "/..".
 inline constexpr std::size_t kMaxRegionName = 200;
 
 // Returns: where the region of this name lies in the file system.

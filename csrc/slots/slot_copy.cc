@@ -15,12 +15,17 @@ struct Checked {
   std::uint64_t total_bytes = 0;
 };
 
-Error refused(const std::string& what) { return Error{ErrorCode::INVALID_ARGUMENT, what}; }
+Error refused(const std::string& what) {
+  return Error{ErrorCode::INVALID_ARGUMENT, what};
+}
 
-std::string text(std::uint64_t value) { return std::to_string(value); }
+std::string text(std::uint64_t value) {
+  return std::to_string(value);
+}
 
 // Size of fragment j of a slot; `fragment` counts over all slots.
-std::uint64_t size_of(const CopyRequest& request, std::uint64_t fragment, std::uint64_t j) noexcept {
+std::uint64_t size_of(const CopyRequest& request, std::uint64_t fragment,
+                      std::uint64_t j) noexcept {
   return request.sizes[request.sizes.size() == request.ptrs.size() ? fragment : j];
 }
 

@@ -35,15 +35,13 @@ Result<std::shared_ptr<const SlotStore>> SlotStore::create(const SlotStorePlan& 
                                                            const RegionOptions& options) {
   const Result<std::uint64_t> page = region_page_bytes(options.hugepage_path);
   if (!page) return page.error();
-  Result<StoreLayout> layout =
-      plan_store(plan.pools, plan.slot_align, plan.nonce, page.value());
+  Result<StoreLayout> layout = plan_store(plan.pools, plan.slot_align, plan.nonce, page.value());
   if (!layout) return std::move(layout).error();
   Result<SharedRegion> region =
       SharedRegion::create(plan.name, layout.value().region_bytes(), options);
   if (!region) return std::move(region).error();
   write_store_header(region.value().base(), layout.value());
-  return std::shared_ptr<const SlotStore>(
-      new SlotStore(std::move(region).value(), layout.value()));
+  return std::shared_ptr<const SlotStore>(new SlotStore(std::move(region).value(), layout.value()));
 }
 
 Result<std::shared_ptr<const SlotStore>> SlotStore::attach(const std::string& name,
@@ -65,8 +63,7 @@ Result<std::shared_ptr<const SlotStore>> SlotStore::attach(const std::string& na
       return Error{ErrorCode::NOT_READY,
                    opened.error().message + " (waited " + std::to_string(timeout_ms) + " ms)"};
     }
-    std::this_thread::sleep_for(
-        std::min<Clock::duration>(pause, deadline - now));
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - now));
   }
 }
 
@@ -101,10 +98,10 @@ Result<std::uint64_t> SlotStore::slot_offset(std::int64_t slot, std::int64_t kin
   if (!found) return std::move(found).error();
   const PoolHeader& header = found.value();
   if (slot < 0 || static_cast<std::uint64_t>(slot) >= header.num_slots) {
-    return Error{ErrorCode::OUT_OF_RANGE,
-                 "slot " + std::to_string(slot) + " is not in the " + kKindNames[kind] +
-                     " pool of SlotStore " + name() + ", which has slots 0 to " +
-                     std::to_string(header.num_slots - 1)};
+    return Error{ErrorCode::OUT_OF_RANGE, "slot " + std::to_string(slot) + " is not in the " +
+                                              kKindNames[kind] + " pool of SlotStore " + name() +
+                                              ", which has slots 0 to " +
+                                              std::to_string(header.num_slots - 1)};
   }
   return header.offset + static_cast<std::uint64_t>(slot) * header.stride;
 }
@@ -123,10 +120,10 @@ Result<> SlotStore::require_writable(const char* what) const {
 
 Result<> SlotStore::prefault(std::uint64_t begin, std::uint64_t end) const {
   if (begin > end || end > layout_.data_bytes) {
-    return Error{ErrorCode::OUT_OF_RANGE,
-                 "cannot prefault [" + std::to_string(begin) + ", " + std::to_string(end) +
-                     ") of SlotStore " + name() + ", which has " +
-                     std::to_string(layout_.data_bytes) + " bytes of data"};
+    return Error{ErrorCode::OUT_OF_RANGE, "cannot prefault [" + std::to_string(begin) + ", " +
+                                              std::to_string(end) + ") of SlotStore " + name() +
+                                              ", which has " + std::to_string(layout_.data_bytes) +
+                                              " bytes of data"};
   }
   return region_.prefault(layout_.data_offset + begin, layout_.data_offset + end);
 }

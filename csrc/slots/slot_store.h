@@ -47,7 +47,9 @@ class SlotStore final {
   [[nodiscard]] const std::string& name() const noexcept { return region_.name(); }
   [[nodiscard]] std::uint64_t nonce() const noexcept { return layout_.nonce; }
   [[nodiscard]] bool read_only() const noexcept { return region_.read_only(); }
-  [[nodiscard]] bool is_hugepage() const noexcept { return region_.page_bytes() > kStoreHeaderBytes; }
+  [[nodiscard]] bool is_hugepage() const noexcept {
+    return region_.page_bytes() > kStoreHeaderBytes;
+  }
   [[nodiscard]] std::uint32_t pool_mask() const noexcept;
   // Writable unless read_only(). Offsets below count from its begin.
   [[nodiscard]] std::span<std::byte> data() const noexcept {

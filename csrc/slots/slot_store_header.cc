@@ -35,14 +35,18 @@ constexpr std::uint64_t layout_version() {
   return hash;
 }
 
-Error refused(const std::string& what) { return Error{ErrorCode::INVALID_ARGUMENT, what}; }
+Error refused(const std::string& what) {
+  return Error{ErrorCode::INVALID_ARGUMENT, what};
+}
 
 Error corrupt(const std::string& name, const std::string& what) {
   return Error{ErrorCode::CORRUPT, "region " + name + " is not a usable SlotStore: " + what +
                                        "; destroy it and let the server make a new one"};
 }
 
-std::string text(std::uint64_t value) { return std::to_string(value); }
+std::string text(std::uint64_t value) {
+  return std::to_string(value);
+}
 
 // Requires: both below 2^41.
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
@@ -115,10 +119,10 @@ Result<StoreLayout> read_store_header(const std::string& name, std::span<const s
   }
   if (magic != kStoreMagic) return corrupt(name, "its magic is " + text(magic));
   if (header.layout_version != kStoreLayoutVersion) {
-    return Error{ErrorCode::MISMATCH,
-                 "region " + name + " has SlotStore layout " + text(header.layout_version) +
-                     ", this library has " + text(kStoreLayoutVersion) +
-                     ": run the same radixshmem version on both sides"};
+    return Error{ErrorCode::MISMATCH, "region " + name + " has SlotStore layout " +
+                                          text(header.layout_version) + ", this library has " +
+                                          text(kStoreLayoutVersion) +
+                                          ": run the same radixshmem version on both sides"};
   }
   // One copy, so that nobody can change a value between its check and its use. What follows from
   // the sizes is then computed and compared, not believed.
@@ -137,8 +141,7 @@ Result<StoreLayout> read_store_header(const std::string& name, std::span<const s
   for (std::size_t kind = 0; kind < kComponents; ++kind) {
     sizes[kind] = {copy.pools[kind].num_slots, copy.pools[kind].slot_bytes};
   }
-  Result<StoreLayout> planned =
-      plan_store(sizes, copy.slot_align, copy.nonce, copy.data_offset);
+  Result<StoreLayout> planned = plan_store(sizes, copy.slot_align, copy.nonce, copy.data_offset);
   if (!planned) return corrupt(name, planned.error().message);
   const StoreLayout& layout = planned.value();
   for (std::size_t kind = 0; kind < kComponents; ++kind) {
@@ -151,9 +154,9 @@ Result<StoreLayout> read_store_header(const std::string& name, std::span<const s
     }
   }
   if (copy.data_bytes != layout.data_bytes || layout.region_bytes() > region.size()) {
-    return corrupt(name, "it promises " + text(copy.data_bytes) + " bytes of data, its pools need " +
-                             text(layout.data_bytes) + ", its file holds " +
-                             text(region.size() - copy.data_offset));
+    return corrupt(name, "it promises " + text(copy.data_bytes) +
+                             " bytes of data, its pools need " + text(layout.data_bytes) +
+                             ", its file holds " + text(region.size() - copy.data_offset));
   }
   return planned;
 }

@@ -7,10 +7,10 @@
 //   | header | pool full: num_slots x stride | pool swa | pool mamba | unused |
 //
 // All integers are little endian; offsets of pools count from data_offset, an absent pool is all 0.
-// Order of stores: every field, then `magic` (release; the acquire is in read_store_header). A region
-// whose maker died before that has magic 0 and is never attached.
-// The header never changes afterwards; an attaching process copies it once, checks the copy as
-// hostile input, and never looks at it again.
+// Order of stores: every field, then `magic` (release; the acquire is in read_store_header). A
+// region whose maker died before that has magic 0 and is never attached. The header never changes
+// afterwards; an attaching process copies it once, checks the copy as hostile input, and never
+// looks at it again.
 #pragma once
 
 #include <array>

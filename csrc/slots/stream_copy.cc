@@ -41,8 +41,8 @@ void stream_line(std::byte* to, const std::byte* from) noexcept {
 }  // namespace
 
 void stream_copy(std::byte* to, const std::byte* from, std::size_t size) noexcept {
-  const std::size_t head = (kCacheLine - reinterpret_cast<std::uintptr_t>(to) % kCacheLine) %
-                           kCacheLine;
+  const std::size_t head =
+      (kCacheLine - reinterpret_cast<std::uintptr_t>(to) % kCacheLine) % kCacheLine;
   if (size < head + kCacheLine || overlap(to, from, size)) {
     std::memmove(to, from, size);
     return;

@@ -88,7 +88,7 @@ TEST_F(SharedRegionTest, is_shared_aligned_and_zero) {
 
 TEST_F(SharedRegionTest, reserves_every_page) {
   const SharedRegion region = make(5 * kMiB + 1);
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::stat(path().c_str(), &status), 0);
   EXPECT_EQ(status.st_size, static_cast<off_t>(5 * kMiB + 4096));
   EXPECT_EQ(region.bytes(), 5 * kMiB + 4096);
@@ -97,10 +97,12 @@ TEST_F(SharedRegionTest, reserves_every_page) {
 
 TEST_F(SharedRegionTest, has_exactly_the_mode_asked_for) {
   const mode_t before = ::umask(0077);
-  const SharedRegion region = make(1, {.mode = 0660, .gid = static_cast<std::int64_t>(::getgid()),
-                                       .hugepage_path = {}, .limits = {}});
+  const SharedRegion region = make(1, {.mode = 0660,
+                                       .gid = static_cast<std::int64_t>(::getgid()),
+                                       .hugepage_path = {},
+                                       .limits = {}});
   ::umask(before);
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::stat(path().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0660U);
   EXPECT_EQ(status.st_gid, ::getgid());
@@ -109,7 +111,10 @@ TEST_F(SharedRegionTest, has_exactly_the_mode_asked_for) {
 TEST_F(SharedRegionTest, outlives_its_file_and_its_objects) {
   SharedRegion first = make(kMiB);
   first.base()[0] = std::byte{1};
-  { const Result<SharedRegion> reader = SharedRegion::open(name_, true); ASSERT_TRUE(reader.ok()); }
+  {
+    const Result<SharedRegion> reader = SharedRegion::open(name_, true);
+    ASSERT_TRUE(reader.ok());
+  }
   EXPECT_EQ(::access(path().c_str(), F_OK), 0) << "a destructor deleted the file";
   EXPECT_TRUE(SharedRegion::unlink(name_).value());
   EXPECT_EQ(first.base()[0], std::byte{1});
@@ -169,22 +174,23 @@ TEST_F(SharedRegionTest, read_only_mapping_reads_what_others_write) {
 TEST_F(SharedRegionTest, another_process_sees_the_bytes) {
   const SharedRegion region = make(kMiB);
   ASSERT_EQ(in_child([&] {
-    const Result<SharedRegion> mine = SharedRegion::open(name_, false);
-    if (!mine) return 1;
-    std::memcpy(mine.value().base() + 100, "hello", 5);
-    return 0;
-  }), 0);
+              const Result<SharedRegion> mine = SharedRegion::open(name_, false);
+              if (!mine) return 1;
+              std::memcpy(mine.value().base() + 100, "hello", 5);
+              return 0;
+            }),
+            0);
   EXPECT_EQ(std::memcmp(region.base() + 100, "hello", 5), 0);
 }
 
 TEST_F(SharedRegionTest, refuses_bad_names) {
   const std::string too_long = "/" + std::string(kMaxRegionName, 'x');
-  const std::array<std::string, 10> names{"",     "x",   "/",       "//",        "/a/b",
+  const std::array<std::string, 10> names{"",      "x",  "/",   "//",     "/a/b",
                                           "/../x", "/.", "/..", too_long, std::string("/a\0b", 4)};
   for (const std::string& name : names) {
-    for (const Error& error : {SharedRegion::create(name, 1).error(),
-                               SharedRegion::open(name, true).error(),
-                               SharedRegion::unlink(name).error()}) {
+    for (const Error& error :
+         {SharedRegion::create(name, 1).error(), SharedRegion::open(name, true).error(),
+          SharedRegion::unlink(name).error()}) {
       EXPECT_EQ(error.code, ErrorCode::INVALID_ARGUMENT) << name;
       EXPECT_NE(error.message.find("must"), std::string::npos) << error.message;
     }
@@ -226,12 +232,13 @@ TEST_F(SharedRegionTest, refuses_what_does_not_fit_before_it_makes_a_file) {
 
 TEST_F(SharedRegionTest, undoes_a_reservation_that_the_kernel_refuses) {
   EXPECT_EQ(in_child([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{kMiB, kMiB};
-    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-    const Result<SharedRegion> region = SharedRegion::create(name_, 2 * kMiB);
-    return !region.ok() && region.error().code == ErrorCode::SYSTEM ? 0 : 2;
-  }), 0);
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{kMiB, kMiB};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              const Result<SharedRegion> region = SharedRegion::create(name_, 2 * kMiB);
+              return !region.ok() && region.error().code == ErrorCode::SYSTEM ? 0 : 2;
+            }),
+            0);
   EXPECT_NE(::access(path().c_str(), F_OK), 0) << "the file was left behind";
 }
 
@@ -254,8 +261,8 @@ TEST_F(SharedRegionTest, a_full_shm_is_an_error_and_not_a_later_sigbus) {
 }
 
 TEST_F(SharedRegionTest, is_made_although_signals_keep_coming) {
-  struct sigaction action {};
-  struct sigaction before {};
+  struct sigaction action{};
+  struct sigaction before{};
   action.sa_handler = [](int) {};
   ASSERT_EQ(::sigaction(SIGALRM, &action, &before), 0);
   const itimerval often{{0, 1000}, {0, 1000}};
@@ -264,7 +271,7 @@ TEST_F(SharedRegionTest, is_made_although_signals_keep_coming) {
   const itimerval never{};
   ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
   ASSERT_EQ(::sigaction(SIGALRM, &before, nullptr), 0);
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::stat(path().c_str(), &status), 0);
   EXPECT_GE(status.st_blocks * 512, static_cast<off_t>(128 * kMiB));
 }
