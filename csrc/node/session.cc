@@ -304,7 +304,11 @@ void Session::close() noexcept {
       clients.free_entry(self_);
     });
   }
-  // The server's file and byte 0 are IndexServer's; a client's go here.
+  // The server's file and byte 0 are IndexServer's; a client's go here. The last client of an index
+  // whose server has gone for good takes the live file with it.
+  const auto state = static_cast<RegionState>(
+      reinterpret_cast<const RegionHeader*>(region_.base())->state.load(std::memory_order_acquire));
+  if (live_ && self_ != 0 && state != RegionState::kReady) (void)live_->unlink_if_unused();
   live_.reset();
   const SharedRegion unmapped = std::move(region_);
 }
