@@ -7,6 +7,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import select
 import signal
 import sys
 import threading
@@ -32,18 +34,27 @@ def start(arguments: argparse.Namespace) -> int:
     """Run the server that the flags describe until a stop signal. Returns the exit code."""
     config = config_from_flags(arguments)
     _set_up_log(arguments.verbose, plain=arguments.json)
-    for number in _STOP_SIGNALS:  # a shell may have started this with SIGINT ignored
-        signal.signal(number, signal.SIG_DFL)
-    # Blocked in every thread, so that they arrive only where they are waited for.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    stopped = _stop_signals()
     printer: JsonEvents | TextEvents = JsonEvents() if arguments.json else TextEvents(config)
     with printer, RadixServer(config, on_event=printer.show) as server:
-        while signal.sigtimedwait(_STOP_SIGNALS, _LOOK_S) is None:
+        while not select.select([stopped], [], [], _LOOK_S)[0]:
             if not server.running:
                 print("radix-server: the server ended by itself; see its log", file=sys.stderr)
                 return 2
         printer.show("stopping", {"name": config.name})
     return 0
+
+
+def _stop_signals() -> int:
+    """A descriptor that becomes readable with the first stop signal, in whatever thread it comes.
+
+    Not sigwait: libraries have threads by now that would take the signal.
+    """
+    read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: None)
+    return read
 
 
 def _set_up_log(verbose: bool, *, plain: bool) -> None:

@@ -279,6 +279,8 @@ class RadixClient(IndexCalls):
             if self._index is failed:
                 self._attach()
             return self._index
+        except ServerNotReady:
+            raise error from None
         finally:
             self._attaching.release()
 

@@ -91,11 +91,17 @@ class Node:
             except RadixError as error:
                 _log.error("%s: cannot adopt, starting empty: %s", self.config.name, error)
             else:
-                self._become_ready(regions, "adopted")
+                self._become_ready(regions)
                 return
         await self._run(clear_leftovers, self.owner, self.config)
         check_memory(data_name_of(self.config), self.config)
-        self._events("waiting", {"name": self.config.name})
+
+    def announce(self) -> None:
+        """Tell what `open` came to, once clients can connect."""
+        if self.regions is None:
+            self._events("waiting", {"name": self.config.name})
+        else:
+            self._announce_ready("adopted", self.regions)
 
     async def configure(self, wanted: dict[str, Any]) -> Info:
         """Take the geometry of a client. The first one wins; equal ones wait for its regions."""
@@ -138,15 +144,18 @@ class Node:
                 self._settled.set()
             self._events("failed", {"error": str(error)})
             raise
-        self._become_ready(regions, "ready")
+        self._become_ready(regions)
+        self._announce_ready("ready", regions)
 
-    def _become_ready(self, regions: Regions, event: str) -> None:
+    def _become_ready(self, regions: Regions) -> None:
         self.regions = regions
         self._wanted = regions.identity.geometry_value()
         self._defaults = (regions.identity.slot_align, regions.identity.register_chunk_tokens)
         self.mode = "ready"
         self.last_error = ""
         self._settled.set()
+
+    def _announce_ready(self, event: str, regions: Regions) -> None:
         self._events(event, {"name": self.config.name, "geometry": regions.identity.geometry})
 
     async def close(self) -> None:

@@ -37,8 +37,7 @@ class Regions:
 
     def close(self, owner: _core.IndexServer) -> None:
         """Tell clients, then delete both regions. Mappings of clients stay until they go."""
-        self.index.close()
-        owner.close()
+        owner.close()  # closes the index with it
         if self.store is not None:
             self.store.close()
             SlotStore.destroy(self.identity.data_name, self.identity.hugepage_path)
@@ -118,7 +117,6 @@ def adopt_regions(owner: _core.IndexServer, config: ServerConfig) -> Regions:
             store = SlotStore.attach(identity.data_name, identity.hugepage_path)
             _check_store(store, identity)
     except (RadixError, FileNotFoundError) as error:
-        index.close()
         raise RadixError(f"its slot region cannot be adopted: {error}") from error
     _warn_of_changes(config, identity)
     return Regions(index, identity, store, lock)

@@ -195,6 +195,7 @@ class _Work:
         unused = self.config.without_effect()
         if unused:
             _log.warning("set, but without effect in this version: %s", ", ".join(unused))
+        self.node.announce()
 
     async def close(self) -> None:
         if self._control is not None:
