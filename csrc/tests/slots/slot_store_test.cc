@@ -241,7 +241,7 @@ TEST(StoreHeader, any_random_header_is_an_error_or_lies_within_its_region) {
   alignas(8) std::array<std::byte, 16384> page{};
   const StoreLayout planned = plan_store({{{10, 100}, {2, 8}, {3, 500}}}, 64, 5, 4096).value();
   int accepted = 0;
-  for (int round = 0; round < 50000; ++round) {
+  for (int round = 0; round < 20000; ++round) {
     write_store_header(page.data(), planned);
     auto* const words = reinterpret_cast<std::uint64_t*>(page.data());
     for (std::uint64_t change = random() % 3; change > 0; --change) {
@@ -260,7 +260,7 @@ TEST(StoreHeader, any_random_header_is_an_error_or_lies_within_its_region) {
       }
     }
   }
-  EXPECT_GT(accepted, 1000);
+  EXPECT_GT(accepted, 500);
 }
 
 }  // namespace
