@@ -106,6 +106,23 @@ void tighten(CgroupRoom& room, const std::string& mount_point, std::string path,
   }
 }
 
+// Free pages of the pool, and those that the kernel may still add to it.
+std::uint64_t free_huge_bytes(std::uint64_t page_bytes) {
+  const std::string pool =
+      "/sys/kernel/mm/hugepages/hugepages-" + std::to_string(page_bytes / 1024) + "kB/";
+  const auto count = [&pool](const char* file) { return number(read_text(pool + file)); };
+  const std::uint64_t free_pages = count("free_hugepages");
+  const std::uint64_t reserved = count("resv_hugepages");
+  const std::uint64_t overcommit = count("nr_overcommit_hugepages");
+  const std::uint64_t surplus = count("surplus_hugepages");
+  for (const std::uint64_t value : {free_pages, reserved, overcommit, surplus}) {
+    if (value == kUnlimited) return kUnlimited;
+  }
+  const std::uint64_t pages =
+      free_pages - std::min(free_pages, reserved) + overcommit - std::min(overcommit, surplus);
+  return pages > kNoLimitFrom / page_bytes ? kUnlimited : pages * page_bytes;
+}
+
 std::string gib(std::uint64_t bytes) {
   std::ostringstream text;
   text.setf(std::ios::fixed);
@@ -134,7 +151,7 @@ CgroupRoom cgroup_room(const std::string& proc_cgroup, const std::string& mounti
   return room;
 }
 
-Result<MemoryLimits> measure_limits(const std::string& directory) {
+Result<MemoryLimits> measure_limits(const std::string& directory, std::uint64_t huge_page_bytes) {
   struct statvfs filesystem{};
   if (::statvfs(directory.c_str(), &filesystem) != 0) {
     return system_error("cannot read the free space of " + directory, errno);
@@ -143,6 +160,10 @@ Result<MemoryLimits> measure_limits(const std::string& directory) {
   // A tmpfs mounted without a size has 0 blocks and no limit of its own.
   if (filesystem.f_blocks != 0) {
     limits.filesystem_free_bytes = std::uint64_t{filesystem.f_bavail} * filesystem.f_frsize;
+  }
+  if (huge_page_bytes != 0) {
+    limits.filesystem_free_bytes =
+        std::min(limits.filesystem_free_bytes, free_huge_bytes(huge_page_bytes));
   }
   CgroupRoom room = cgroup_room(read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"));
   limits.cgroup_free_bytes = room.free_bytes;

@@ -32,8 +32,8 @@ struct CgroupRoom {
 // Page cache that the kernel can drop counts as free. What cannot be read counts as no limit.
 [[nodiscard]] CgroupRoom cgroup_room(const std::string& proc_cgroup, const std::string& mountinfo);
 
-// Measures the limits that hold for a new file in `directory`.
-Result<MemoryLimits> measure_limits(const std::string& directory);
+// Measures the limits that hold for a new file in `directory`. `huge_page_bytes` is 0 for /dev/shm.
+Result<MemoryLimits> measure_limits(const std::string& directory, std::uint64_t huge_page_bytes);
 
 // Returns: an error that names the tight limit and the command that raises it, when `bytes` do not
 // fit. `huge_page_bytes` is 0 for /dev/shm.

@@ -166,11 +166,13 @@ Result<std::uint64_t> SharedRegion::check_room(const std::string& name, std::uin
   }
   const bool huge = !options.hugepage_path.empty();
   const std::uint64_t size = round_up(bytes, page.value());
-  Result<MemoryLimits> limits = options.limits
-                                    ? Result<MemoryLimits>(*options.limits)
-                                    : measure_limits(huge ? options.hugepage_path : kShmDirectory);
+  const std::uint64_t huge_page_bytes = huge ? page.value() : 0;
+  Result<MemoryLimits> limits =
+      options.limits
+          ? Result<MemoryLimits>(*options.limits)
+          : measure_limits(huge ? options.hugepage_path : kShmDirectory, huge_page_bytes);
   if (!limits) return std::move(limits).error();
-  if (Result<> fits = check_limits(limits.value(), name, size, huge ? page.value() : 0); !fits) {
+  if (Result<> fits = check_limits(limits.value(), name, size, huge_page_bytes); !fits) {
     return std::move(fits).error();
   }
   return size;

@@ -96,10 +96,10 @@ TEST_F(CgroupTree, has_no_limit_where_nothing_can_be_read) {
 }
 
 TEST(MeasureLimits, knows_the_free_space_of_a_directory) {
-  const Result<MemoryLimits> limits = measure_limits("/dev/shm");
+  const Result<MemoryLimits> limits = measure_limits("/dev/shm", 0);
   ASSERT_TRUE(limits.ok());
   EXPECT_GT(limits.value().filesystem_free_bytes, 0U);
-  EXPECT_FALSE(measure_limits("/nowhere/at/all").ok());
+  EXPECT_FALSE(measure_limits("/nowhere/at/all", 0).ok());
 }
 
 TEST(CheckLimits, accepts_what_fits_exactly) {

@@ -44,7 +44,7 @@ std::string hugetlbfs_mount() {
   for (std::string device, directory, type, rest; mounts >> device >> directory >> type;) {
     std::getline(mounts, rest);
     if (type != "hugetlbfs") continue;
-    const Result<MemoryLimits> limits = measure_limits(directory);
+    const Result<MemoryLimits> limits = measure_limits(directory, 2 * kMiB);
     const Result<std::uint64_t> page = region_page_bytes(directory);
     if (limits.ok() && page.ok() && page.value() == 2 * kMiB &&
         limits.value().filesystem_free_bytes >= page.value()) {
