@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -25,17 +25,27 @@ _COUNTERS_PER_ROW = 2
 _DUMPED_SLOTS = 4
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+def _table(title: str, *columns: str, text_columns: tuple[int, ...] = (0,)) -> Table:
+    """Numbers to the right, the columns numbered in `text_columns` to the left."""
+    table = Table(
+        title=f"\n[bold]{title}[/]",
+        title_justify="left",
+        title_style="",
+        box=None,
+        pad_edge=False,
+        min_width=len(title),
+        show_header=any(columns),
+    )
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
+        justify: Literal["left", "right"] = "left" if number in text_columns else "right"
+        table.add_column(column, justify=justify, overflow="fold")
     return table
 
 
 def state_table(report: dict[str, Any]) -> Table:
     """Mode, uptime, geometry and what is going on."""
     info = report["info"]
-    table = Table(title=info["index_name"], title_justify="left", box=None, show_header=False)
+    table = _table(info["index_name"], "", "", text_columns=(0, 1))
     table.add_row("mode", info["mode"])
     if info["last_error"]:
         table.add_row("last error", info["last_error"])
@@ -55,7 +65,7 @@ def state_table(report: dict[str, Any]) -> Table:
 
 def memory_table(report: dict[str, Any]) -> Table:
     """Where the bytes are: slots, index in use and reserved, tables, pins, per block."""
-    table = _table("memory", "", "in use", "reserved", "what it holds")
+    table = _table("memory", "", "in use", "reserved", "what it holds", text_columns=(0, 3))
     for row in report["memory"]:
         used = row["used_bytes"]
         table.add_row(
@@ -71,7 +81,8 @@ def memory_table(report: dict[str, Any]) -> Table:
 
 
 def counter_table(counters: dict[str, int]) -> Table:
-    table = _table("counters", *[""] * (2 * _COUNTERS_PER_ROW))
+    names = tuple(range(0, 2 * _COUNTERS_PER_ROW, 2))
+    table = _table("counters", *[""] * (2 * _COUNTERS_PER_ROW), text_columns=names)
     cells = [cell for key, value in counters.items() for cell in (key, f"{value:,}")]
     for begin in range(0, len(cells), 2 * _COUNTERS_PER_ROW):
         table.add_row(*cells[begin : begin + 2 * _COUNTERS_PER_ROW])

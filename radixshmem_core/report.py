@@ -89,7 +89,7 @@ def _index_rows(stats: dict[str, int]) -> list[dict[str, Any]]:
             "what": "index rest",
             "used_bytes": None,
             "reserved_bytes": rest,
-            "detail": "headers, clients, undo log, room for a rebuild and for a cluster",
+            "detail": "clients, undo log, room for a rebuild",
         }
     )
     rows.append(
@@ -97,7 +97,7 @@ def _index_rows(stats: dict[str, int]) -> list[dict[str, Any]]:
             "what": "index in all",
             "used_bytes": stats["index_bytes_in_use"],
             "reserved_bytes": stats["region_bytes"],
-            "detail": f"{stats['peer_readable_bytes']:,} B of it readable by peers later",
+            "detail": "the index region",
         }
     )
     return rows

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The radix-server command: its verbs on living and dead servers, text and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.harness import GEOMETRY, Process, ServerProcess, path_hashes
+
+from radixshmem_core.client import RadixClient
+from radixshmem_core.server import RadixServer
+
+_AREAS_AT = 112  # of the region header: areas of {kind u32, version u32, offset u64, bytes u64}
+_OWNERS_OF_FULL = 12
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "radixshmem_core.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "COLUMNS": "80", "TERM": "dumb"},
+    )
+
+
+def answer(*arguments: str) -> Any:
+    done = command(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def client(server: RadixServer) -> Iterator[RadixClient]:
+    with RadixClient(server.name, GEOMETRY) as attached:
+        attached.insert(path_hashes(70), attached.allocate_slots(70))
+        attached.query(path_hashes(80))
+        yield attached
+
+
+def test_status_of_a_waiting_server(server: RadixServer) -> None:
+    report = answer("status", server.name)
+    assert (report["info"]["mode"], report["memory"], report["clients"]) == ("waiting", [], [])
+    text = command("status", "--name", server.name)
+    assert "waiting" in text.stdout
+
+
+def test_status_shows_one_memory_table(client: RadixClient) -> None:
+    report = answer("status", client.name)
+    assert report["info"]["mode"] == "ready"
+    assert report["counters"]["blocks"] == 70
+    assert (report["counters"]["hit_blocks"], report["counters"]["missed_blocks"]) == (70, 10)
+    rows = {row["what"]: row for row in report["memory"]}
+    assert rows["FULL slots"]["used_bytes"] == 70 * 4096
+    assert rows["FULL slots"]["reserved_bytes"] == 256 * 4096
+    parts = [row for what, row in rows.items() if what.startswith("index ")]
+    whole = rows["index in all"]
+    assert sum(row["reserved_bytes"] for row in parts) == 2 * whole["reserved_bytes"]
+    assert 0 < report["index_bytes_per_block"] == whole["used_bytes"] / 70
+    text = command("status", client.name).stdout
+    assert "index per block" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_top_counts_what_happens(client: RadixClient) -> None:
+    done = command("top", client.name, "--count", "2", "--interval", "0.05")
+    assert done.returncode == 0
+    assert "per second" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    report = answer("top", client.name, "--count", "1", "--interval", "0.01")
+    assert report["now"]["counters"]["queries"] >= report["before"]["queries"]
+
+
+def test_dump_lists_segments(client: RadixClient) -> None:
+    report = answer("dump", client.name)
+    assert report["total"] == len(report["segments"]) == client.total_radix_nodes()
+    assert sum(segment["count"] for segment in report["segments"]) == 70
+    assert path_hashes(70)[0] in {segment["first_hash"] for segment in report["segments"]}
+    text = command("dump", client.name, "--limit", "1").stdout
+    assert "segments (1 of" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_pins_lists_pins_and_clients(client: RadixClient) -> None:
+    hit = client.query(path_hashes(70), lock=True)
+    report = answer("pins", client.name)
+    assert [pin["client"] for pin in report["pins"]] == [client._index.client_id]
+    assert {entry["client"]: entry["pins"] for entry in report["clients"]}[0] == 0
+    text = command("pins", client.name).stdout
+    assert "clients" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    hit.finalize()
+    assert answer("pins", client.name)["pins"] == []
+
+
+def test_check_of_a_sound_index(client: RadixClient) -> None:
+    assert answer("check", client.name) == {"name": client.name, "ok": True, "violations": []}
+    done = command("check", client.name, "--repair")
+    assert (done.returncode, "every invariant holds" in done.stdout) == (0, True)
+
+
+def test_check_names_the_violated_invariant(client: RadixClient) -> None:
+    with open(f"/dev/shm{client.name}", "r+b") as region:
+        region.seek(_AREAS_AT)
+        areas = {
+            kind: offset for kind, _, offset, _ in struct.iter_unpack("<IIQQ", region.read(24 * 32))
+        }
+        region.seek(areas[_OWNERS_OF_FULL])
+        owners = struct.unpack("<256I", region.read(4 * 256))
+        taken = owners.index(0xFFFFFFFF)  # a slot of the tree
+        region.seek(areas[_OWNERS_OF_FULL] + 4 * taken)
+        region.write(struct.pack("<I", 0xFFFFFFFE))  # now said to be in quarantine
+        region.flush()
+        done = command("check", client.name)
+        assert done.returncode == 1
+        assert "I1" in done.stdout
+        report = command("check", client.name, "--json")
+        assert (report.returncode, json.loads(report.stdout)["ok"]) == (1, False)
+        assert command("check", client.name, "--repair").returncode == 0
+
+
+def test_dead_server_can_be_looked_at(
+    region_name: str, start_server: Callable[..., ServerProcess]
+) -> None:
+    server = start_server()
+    server.event("waiting")
+    with RadixClient(region_name, GEOMETRY) as client:
+        client.insert(path_hashes(5), client.allocate_slots(5))
+        server.kill()
+    assert answer("check", region_name)["ok"]
+    assert answer("dump", region_name)["segments"][0]["count"] == 5
+    assert answer("pins", region_name)["pins"] == []
+    status = command("status", region_name)
+    assert (status.returncode, "no radix-server answers" in status.stderr) == (2, True)
+    with_next = start_server()
+    with_next.event("waiting")  # the looks of the dead one did not keep its index
+    assert with_next.stop() == 0
+
+
+@pytest.mark.parametrize("verb", ["status", "check", "top", "dump", "pins"])
+def test_verbs_on_nothing_are_errors(verb: str, region_name: str) -> None:
+    done = command(verb, region_name)
+    assert done.returncode == 2
+    assert done.stderr.startswith("radix-server: ")
+    assert "Traceback" not in done.stderr
+    assert command(verb).returncode == 2
+    assert "must start with" in command(verb, "x").stderr
+
+
+def test_server_says_on_the_terminal_what_it_does(
+    region_name: str, processes: Callable[..., Any]
+) -> None:
+    flags = ("--name", region_name, "--data-bytes", "1M")
+    server = processes(Process, "-m", "radixshmem_core.cli", *flags)  # start is the default verb
+    assert "waits for a client's geometry (1.0 MiB for slots)" in server.line()
+    with RadixClient(region_name, GEOMETRY):
+        lines = [server.line(), server.line()]
+        assert "reserves its memory" in lines[0]
+        assert "is ready: 256 full slots of 4,000 bytes" in lines[1]
+        assert "touched 1.0 MiB of 1.0 MiB" in server.line()
+    server.signal(15)
+    assert "stops" in server.line()
+    assert server.wait() == 0
+
+
+def test_help_lists_the_verbs() -> None:
+    text = command("--help").stdout
+    for verb in ("start", "status", "check", "top", "dump", "pins"):
+        assert f"\n    {verb} " in text
+    assert "--background-evict-ratio" in command("start", "--help").stdout
+    assert command("--version").stdout.startswith("radixshmem ")
+
+
+def test_every_figure_is_documented(client: RadixClient) -> None:
+    api = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    report = answer("status", client.name)
+    names = [*report, *report["counters"], *report["memory"][0], *report["clients"][0]]
+    assert [name for name in names if f"`{name}`" not in api] == []
