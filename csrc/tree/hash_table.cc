@@ -11,12 +11,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kRelease = std::memory_order_release;
 constexpr int kWalkSteps = 200;
 
-int empty_entries(const TableLine& line) noexcept {
-  int empty = 0;
-  for (const auto& entry : line.entry) empty += entry.load(kRelaxed) == 0 ? 1 : 0;
-  return empty;
-}
-
 std::atomic<std::uint64_t>* empty_entry(TableLine& line) noexcept {
   for (auto& entry : line.entry) {
     if (entry.load(kRelaxed) == 0) return &entry;
@@ -27,12 +21,15 @@ std::atomic<std::uint64_t>* empty_entry(TableLine& line) noexcept {
 }  // namespace
 
 SegmentId HashTable::peek(BlockHash key) const noexcept {
-  SegmentId found = 0;
-  for_each_candidate(key, [&](SegmentId segment) {
-    found = segment < arena_->units() ? segment : 0;
-    return true;
-  });
-  return found;
+  const Probe p = probe(key);
+  for (const auto& entry : lines_[p.line[0]].entry) {
+    const std::uint64_t word = entry.load(kRelaxed);
+    if (static_cast<std::uint32_t>(word >> 32) != p.tag || word == 0) continue;
+    const auto segment = static_cast<SegmentId>(word);
+    return segment < arena_->units() ? segment : 0;
+  }
+  __builtin_prefetch(&lines_[p.line[1]]);
+  return 0;
 }
 
 SegmentId HashTable::find(BlockHash key, Position start) const noexcept {
@@ -54,11 +51,9 @@ void HashTable::put(std::atomic<std::uint64_t>& entry, std::uint64_t word, bool 
   }
 }
 
-bool HashTable::put_in_emptier(const Probe& p, std::uint64_t word, bool logged) noexcept {
-  TableLine& first = lines_[p.line[0]];
-  TableLine& second = lines_[p.line[1]];
-  TableLine& chosen = empty_entries(first) >= empty_entries(second) ? first : second;
-  auto* entry = empty_entry(chosen);
+bool HashTable::put_in_line(const Probe& p, std::uint64_t word, bool logged) noexcept {
+  auto* entry = empty_entry(lines_[p.line[0]]);
+  if (entry == nullptr) entry = empty_entry(lines_[p.line[1]]);
   if (entry == nullptr) return false;
   put(*entry, word, logged);
   return true;
@@ -84,14 +79,14 @@ bool HashTable::move_one(const Probe& p, std::uint64_t word, bool logged) noexce
 bool HashTable::insert(BlockHash key, SegmentId segment, bool logged) noexcept {
   std::uint64_t word = std::uint64_t{probe(key).tag} << 32 | segment;
   Probe p = probe(key);
-  if (put_in_emptier(p, word, logged)) return true;
+  if (put_in_line(p, word, logged)) return true;
   // A rebuild holds the sequence odd by itself.
   if (logged) begin_move();
   bool placed = false;
   std::uint64_t dice = mix_hash(key ^ segment);
   for (int step = 0; step < kWalkSteps && !placed; ++step) {
     work_->table_moves.fetch_add(1, kRelaxed);
-    placed = put_in_emptier(p, word, logged) || move_one(p, word, logged);
+    placed = put_in_line(p, word, logged) || move_one(p, word, logged);
     if (placed) break;
     // Both lines and all their neighbours are full: displace one at random and place that.
     auto& entry = lines_[p.line[dice & 1]].entry[(dice >> 1) & 7];

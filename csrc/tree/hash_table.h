@@ -3,13 +3,14 @@
 //
 // The one table: hash of a segment's first block -> segment.
 //
-//   line   8 entries of u64 {tag:32, segment:32}, one cache line; two lines per key
+//   line   8 entries of u64 {tag:32, segment:32}, one cache line; two lines per key, both in the
+//          same 4 KiB page: a cold probe costs one TLB miss
 //
 // One-word entries are never torn. An entry is only a hint: whoever follows it verifies that the
 // segment is LIVE, starts at the wanted position and begins with the wanted hash. So the same hash
 // at two positions has two entries, and hash value 0 is legal (an entry with segment 0 is empty).
-// Inserts choose the emptier line, move one entry to its other line when both are full, then walk
-// at random, bounded. While an entry is moving `sequence` is odd: a reader that misses then, or
+// Inserts fill a key's first line before its second (so that a probe mostly needs one line), move
+// one entry to its other line when both are full, then walk at random, bounded. While an entry is moving `sequence` is odd: a reader that misses then, or
 // across a change of it, looks again.
 // Growth doubles the lines in place (line l splits into l and l + old count), under
 // intent = REBUILD: a death inside it is healed by the full rebuild, since the table is derived.
@@ -63,11 +64,10 @@ class HashTable final {
   }
 
   void prefetch(BlockHash key) const noexcept {
-    const Probe p = probe(key);
-    __builtin_prefetch(&lines_[p.line[0]]);
-    __builtin_prefetch(&lines_[p.line[1]]);
+    __builtin_prefetch(&lines_[probe(key).line[0]]);
   }
-  // Returns: a segment whose tag fits, without looking at it; 0 if none. For prefetching.
+  // Returns: a segment of the first line whose tag fits, without looking at it; 0 if none, and
+  // then the second line is on its way. For prefetching.
   [[nodiscard]] SegmentId peek(BlockHash key) const noexcept;
 
   // Calls visit(SegmentId) for entries whose tag fits until it returns true.
@@ -102,15 +102,17 @@ class HashTable final {
   [[nodiscard]] std::uint32_t max_lines() const noexcept { return max_lines_; }
 
  private:
+  static constexpr std::uint32_t kPageLineMask = 4096 / kCacheLine - 1;
+
   [[nodiscard]] static Probe probe(BlockHash key, std::uint32_t mask) noexcept {
     const std::uint64_t mixed = mix_hash(key);
-    const std::uint64_t other = mixed * 0x9e3779b97f4a7c15u;
-    return {static_cast<std::uint32_t>(mixed >> 32),
-            {static_cast<std::uint32_t>(mixed) & mask,
-             static_cast<std::uint32_t>(other >> 32) & mask}};
+    const auto first = static_cast<std::uint32_t>(mixed);
+    const auto other = static_cast<std::uint32_t>(mixed >> 32);
+    const std::uint32_t second = (first & ~kPageLineMask) | (other & kPageLineMask);
+    return {other, {first & mask, second & mask}};
   }
   void put(std::atomic<std::uint64_t>& entry, std::uint64_t word, bool logged) noexcept;
-  [[nodiscard]] bool put_in_emptier(const Probe& p, std::uint64_t word, bool logged) noexcept;
+  [[nodiscard]] bool put_in_line(const Probe& p, std::uint64_t word, bool logged) noexcept;
   [[nodiscard]] bool move_one(const Probe& p, std::uint64_t word, bool logged) noexcept;
   [[nodiscard]] BlockHash key_of(std::uint64_t word) const noexcept {
     return arena_->segment(static_cast<SegmentId>(word)).hash(0);

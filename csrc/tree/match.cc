@@ -10,6 +10,7 @@
 // first difference is found by bisection. Everything read is bounds-checked before it is used as an
 // index: a stale table entry may point into a page of another class.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tree/tree.h"
@@ -47,17 +48,35 @@ class Prefetcher final {
     const std::size_t n = hashes_.size();
     while (line_ < n && line_ < at + std::size_t{kLinesAhead} * segment_blocks_) {
       table_.prefetch(hashes_[line_]);
-      line_ = next_range(line_);
+      const std::size_t next = next_range(line_);
+      __builtin_prefetch(&hashes_[std::min(next, n) - 1]);  // compared with a segment's last
+      line_ = next;
     }
     while (segment_ < n && segment_ < at + std::size_t{kSegmentsAhead} * segment_blocks_) {
-      if (const SegmentId id = table_.peek(hashes_[segment_]); id != 0) fetch_segment(id);
+      const SegmentId id = table_.peek(hashes_[segment_]);
+      if (id != 0) fetch_segment(id);
+      peeked_[range_of(segment_) % kSegmentsAhead] = {segment_, id};
       segment_ = next_range(segment_);
     }
   }
 
+  // Returns: the segment that advance() saw for hashes[at]; 0 if none.
+  [[nodiscard]] SegmentId peeked(std::size_t at) const noexcept {
+    const Peeked& seen = peeked_[range_of(at) % kSegmentsAhead];
+    return seen.at == at ? seen.segment : 0;
+  }
+
  private:
+  struct Peeked {
+    std::size_t at = ~std::size_t{0};
+    SegmentId segment = 0;
+  };
+
+  [[nodiscard]] std::size_t range_of(std::size_t i) const noexcept {
+    return (base_ + i) / segment_blocks_;
+  }
   [[nodiscard]] std::size_t next_range(std::size_t i) const noexcept {
-    return ((base_ + i) / segment_blocks_ + 1) * segment_blocks_ - base_;
+    return (range_of(i) + 1) * segment_blocks_ - base_;
   }
   void fetch_segment(SegmentId id) const noexcept {
     const auto* bytes = reinterpret_cast<const char*>(arena_.header(id));
@@ -76,6 +95,7 @@ class Prefetcher final {
   std::uint32_t segment_blocks_;
   std::size_t line_ = 0;
   std::size_t segment_ = 0;
+  std::array<Peeked, kSegmentsAhead> peeked_{};
 };
 
 // Returns: how many of the entries [from, from + k) equal hashes[0, k).
@@ -161,7 +181,10 @@ bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std
     Prefetcher ahead(table_, arena_, hashes, base, segment_blocks());
     while (!changed && at < n) {
       ahead.advance(at);
-      if (!table_.for_each_candidate(hashes[at], [&](SegmentId id) { return take(id, 0); })) break;
+      if (!take(ahead.peeked(at), 0) &&
+          !table_.for_each_candidate(hashes[at], [&](SegmentId id) { return take(id, 0); })) {
+        break;
+      }
       widen_race();
     }
     out.end = base + at;
