@@ -56,12 +56,8 @@ PYBIND11_MODULE(_core, module) {
   module.attr("FAULT_POINTS") = false;
 #endif
   bind_hash(module);
-#ifdef RADIX_HAVE_SLOT_STORE
   bind_slot_store(module);
-#endif
-#ifdef RADIX_HAVE_INDEX
   bind_index(module);
-#endif
 }
 
 }  // namespace radixshmem::bindings
