@@ -32,14 +32,17 @@ void set_state(std::byte* base, RegionState state) noexcept {
 Result<std::unique_ptr<IndexServer>> IndexServer::claim(const std::string& name, mode_t mode,
                                                         std::int64_t gid) {
   if (auto path = region_path(name); !path) return path.error();
-  auto live = LiveFile::open(name, /*create=*/true, mode, static_cast<gid_t>(gid));
-  if (!live) return live.error();
-  if (!live.value().try_lock(0)) {
-    return Error{ErrorCode::SYSTEM, "another radix-server of the name " + name +
-                                        " is running: stop it or choose another --name"};
+  for (;;) {
+    auto live = LiveFile::open(name, /*create=*/true, mode, static_cast<gid_t>(gid));
+    if (!live) return live.error();
+    if (!live.value().try_lock(0)) {
+      return Error{ErrorCode::SYSTEM, "another radix-server of the name " + name +
+                                          " is running: stop it or choose another --name"};
+    }
+    if (!live.value().still_named()) continue;  // a closing server took the file away meanwhile
+    return std::unique_ptr<IndexServer>(new IndexServer(
+        name, mode, gid, std::make_shared<LiveFile>(std::move(live).value())));
   }
-  return std::unique_ptr<IndexServer>(new IndexServer(
-      name, mode, gid, std::make_shared<LiveFile>(std::move(live).value())));
 }
 
 IndexServer::IndexServer(std::string name, mode_t mode, std::int64_t gid,

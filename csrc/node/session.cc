@@ -97,6 +97,10 @@ Result<> Session::register_client(const std::string& group) {
   ClientTable& clients = tree_->clients();
   for (ClientId id = 1; id < clients.max_clients(); ++id) {
     if (clients.state(id) != ClientState::kFree || !live_->try_lock(id)) continue;
+    if (!live_->still_named()) {  // a byte of a file that nobody looks at proves no life
+      return Error{ErrorCode::NOT_READY,
+                   "the server of " + region_.name() + " was replaced just now: attach again"};
+    }
     self_ = id;
     group_ = group.empty() ? id
                            : group_of_text_hash(hash_bytes(std::as_bytes(std::span(group))));

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "sync/fault_point.h"
 
@@ -22,6 +24,8 @@ constexpr int kOpenTries = 100;
 // Every descriptor of this process, for the atfork child handler.
 std::mutex open_files_mutex;
 std::vector<int> open_files;
+// Forks since the start: tells whether a descriptor is this process's or was closed in a child.
+std::atomic<std::uint32_t> forks{0};
 
 void before_fork() { open_files_mutex.lock(); }
 void after_fork_parent() { open_files_mutex.unlock(); }
@@ -29,8 +33,17 @@ void after_fork_child() {
   if (!mutant(Mutant::kNoForkClose)) {
     for (const int fd : open_files) ::close(fd);
     open_files.clear();
+    forks.fetch_add(1, std::memory_order_relaxed);
   }
   open_files_mutex.unlock();
+}
+
+// Returns: whether `path` means the file that `fd` has open.
+bool names(const std::string& path, int fd) noexcept {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
 struct flock byte_lock(short type, ClientId first, ClientId count) {
@@ -70,27 +83,26 @@ Result<LiveFile> LiveFile::open(const std::string& name, bool create, mode_t mod
       }
       return system_error("cannot open " + path, errno);
     }
-    struct stat opened {};
-    struct stat named {};
-    if (::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
-        opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
-      return LiveFile(path, fd);
-    }
+    if (names(path, fd)) return LiveFile(path, fd);
     ::close(fd);
   }
   return Error{ErrorCode::SYSTEM, path + " keeps being replaced: try again"};
 }
 
-LiveFile::LiveFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) { track(); }
+LiveFile::LiveFile(std::string path, int fd)
+    : path_(std::move(path)), fd_(fd), born_(forks.load(std::memory_order_relaxed)) {
+  track();
+}
 
 LiveFile::LiveFile(LiveFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), born_(other.born_) {}
 
 LiveFile& LiveFile::operator=(LiveFile&& other) noexcept {
   if (this != &other) {
     close();
     path_ = std::move(other.path_);
     fd_ = std::exchange(other.fd_, -1);
+    born_ = other.born_;
   }
   return *this;
 }
@@ -104,8 +116,10 @@ void LiveFile::track() noexcept {
 
 void LiveFile::forget() noexcept {
   const std::lock_guard guard(open_files_mutex);
+  // In a forked child it is closed already, and the number may be another LiveFile's by now.
+  if (born_ != forks.load(std::memory_order_relaxed)) return;
   const auto at = std::find(open_files.begin(), open_files.end(), fd_);
-  if (at == open_files.end()) return;  // a forked child: already closed, the number may be reused
+  if (at == open_files.end()) return;
   open_files.erase(at);
   ::close(fd_);
 }
@@ -124,6 +138,8 @@ void LiveFile::unlock(ClientId id) noexcept {
   struct flock lock = byte_lock(F_UNLCK, id, 1);
   (void)::fcntl(fd_, F_OFD_SETLK, &lock);
 }
+
+bool LiveFile::still_named() const noexcept { return names(path_, fd_); }
 
 bool LiveFile::held_elsewhere(ClientId id) const noexcept {
   return any_held_elsewhere(id, id + 1);

@@ -10,14 +10,16 @@
 // would keep the byte of a dead parent locked (which delays detection, and is safe).
 //
 // The file never gets a new inode while any byte is held: it is unlinked only by
-// unlink_if_unused(), and open() retries until what it opened is what the name still means.
+// unlink_if_unused(), and open() retries until what it opened is what the name still means. That
+// can change until a byte is held: whoever has locked its byte asks still_named() and, if not,
+// begins again.
 // Thread safety: all calls may run in parallel, but close() and destruction.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "base/ids.h"
@@ -37,6 +39,8 @@ class LiveFile final {
   // Locks byte `id`. Returns: false when another description holds it.
   [[nodiscard]] bool try_lock(ClientId id) noexcept;
   void unlock(ClientId id) noexcept;
+  // Returns: whether the name still means this file. Final once a byte is held.
+  [[nodiscard]] bool still_named() const noexcept;
 
   // Returns: whether another open file description holds byte `id`. One's own byte is "free".
   [[nodiscard]] bool held_elsewhere(ClientId id) const noexcept;
@@ -55,6 +59,7 @@ class LiveFile final {
 
   std::string path_;
   int fd_ = -1;
+  std::uint32_t born_ = 0;  // after how many forks of this process
 };
 
 }  // namespace radixshmem
