@@ -47,7 +47,8 @@ void UndoLog::reset(std::uint64_t ring_head) noexcept {
 
 bool UndoLog::usable(std::uint32_t entries) const noexcept {
   if (entries > kUndoEntries) return false;
-  if (shared_->commit_offset.load(std::memory_order_relaxed) > region_bytes_ - 8) return false;
+  const std::uint64_t commit = shared_->commit_offset.load(std::memory_order_relaxed);
+  if (commit > region_bytes_ - 8 || commit % 8 != 0) return false;
   for (std::uint32_t i = 0; i < entries; ++i) {
     const std::uint64_t where = shared_->entry[i].where.load(std::memory_order_relaxed);
     const std::uint64_t tag = where & 0xff;
