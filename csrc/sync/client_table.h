@@ -90,9 +90,10 @@ class ClientTable final {
 
   [[nodiscard]] std::uint32_t max_clients() const noexcept { return max_clients_; }
   [[nodiscard]] std::uint32_t max_pins() const noexcept { return max_pins_; }
-  // Returns: one past the highest id ever used.
+  // Returns: one past the highest id ever used; never more than there are.
   [[nodiscard]] std::uint32_t ids_used() const noexcept {
-    return root_->ids_used.load(std::memory_order_acquire);
+    const std::uint32_t used = root_->ids_used.load(std::memory_order_acquire);
+    return used < max_clients_ ? used : max_clients_;
   }
   [[nodiscard]] ClientEntry& entry(ClientId id) const noexcept { return entries_[id]; }
   [[nodiscard]] ClientState state(ClientId id) const noexcept {
