@@ -354,7 +354,7 @@ class RadixClient(IndexCalls):
         jobs = self._open_jobs
         if not block and len(jobs) >= self._max_outstanding:
             self.saturated += 1
-        return PullJob(self.query(hashes, mask, local_only=True, lock=lock), self._info.rank, jobs)
+        return PullJob(self.query(hashes, mask, local_only=True, lock=lock), jobs)
 
     @property
     def kvevent_enabled(self) -> bool:

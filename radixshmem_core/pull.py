@@ -28,14 +28,14 @@ _job_ids = itertools.count(1)
 class PullResult:
     """What is in local slots after a pull. The arrays are built when read."""
 
-    __slots__ = ("_local", "finalize", "remote_blocks", "remote_bytes", "source_rank")
+    __slots__ = ("_local",)
 
-    def __init__(self, local: QueryResult, source_rank: int) -> None:
+    remote_blocks = 0
+    remote_bytes = 0
+    source_rank = 0
+
+    def __init__(self, local: QueryResult) -> None:
         self._local = local
-        self.remote_blocks = 0
-        self.remote_bytes = 0
-        self.source_rank = source_rank
-        self.finalize: Callable[[], None] = local.finalize
 
     @property
     def common_hit(self) -> int:
@@ -62,6 +62,11 @@ class PullResult:
         """The status of the local query: not 0 when it was refused (PINS_FULL, BAD_REQUEST)."""
         return self._local.status
 
+    @property
+    def finalize(self) -> Callable[[], None]:
+        """Ends the pin. Idempotent; harmless on a miss, after reset and after close."""
+        return self._local.finalize
+
     def __repr__(self) -> str:
         return (
             f"PullResult(common_hit={self.common_hit}, remote_blocks={self.remote_blocks}, "
@@ -72,16 +77,15 @@ class PullResult:
 class PullJob:
     """A pull that is complete from the start. Safe to use from several threads."""
 
-    __slots__ = ("_cancelled", "_local", "_open_jobs", "_source_rank", "job_id")
+    __slots__ = ("_cancelled", "_local", "_open_jobs", "job_id")
 
-    def __init__(self, local: QueryResult, source_rank: int, open_jobs: set[int]) -> None:
+    def __init__(self, local: QueryResult, open_jobs: set[int]) -> None:
         """`open_jobs` holds the ids of the client's jobs that nobody has collected yet."""
-        self.job_id = next(_job_ids)
+        job_id = self.job_id = next(_job_ids)
         self._local = local
-        self._source_rank = source_rank
         self._cancelled = False
         self._open_jobs = open_jobs
-        open_jobs.add(self.job_id)
+        open_jobs.add(job_id)
 
     @property
     def local_hit(self) -> int:
@@ -101,7 +105,7 @@ class PullJob:
         if self._cancelled:
             raise RuntimeError(f"pull job {self.job_id} was cancelled; start another one")
         self._open_jobs.discard(self.job_id)
-        return PullResult(self._local, self._source_rank)
+        return PullResult(self._local)
 
     def cancel(self) -> None:
         """Give the job up: nothing of it stays pinned. Idempotent."""

@@ -88,7 +88,8 @@ void Session::finish_query(Hit& hit, std::size_t asked, const QueryOptions& opti
   }
   if (!match.steps.empty()) {
     const MatchStep& deepest = match.steps.back();
-    hit.cursor = CursorPoint{deepest.segment, deepest.count, deepest.version, match.end};
+    hit.cursor = CursorPoint{deepest.segment, deepest.count, deepest.version, match.end,
+                             incarnation_};
   }
   count(Counter::kQueries, 1);
   count(Counter::kQueriedBlocks, asked);
@@ -166,6 +167,10 @@ Result<Hit> Session::extend(const CursorPoint& cursor, std::span<const BlockHash
   hit.mask = options.mask;
   if (options.mask != kMaskFull) {
     hit.status = ErrorCode::BAD_REQUEST;
+    return hit;
+  }
+  if (cursor.incarnation != incarnation_) {
+    hit.status = ErrorCode::CURSOR_STALE;
     return hit;
   }
   hit.full_slots = std::make_unique_for_overwrite<std::int32_t[]>(hashes.size());

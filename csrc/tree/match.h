@@ -51,6 +51,7 @@ struct CursorPoint {
   std::uint32_t depth = 0;
   std::uint64_t version = 0;
   Position position = 0;  // blocks before the end of those entries
+  std::uint64_t incarnation = 0;  // of the index it points into: segments of another one are others
 };
 
 }  // namespace radixshmem

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import io
 import json
-import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from e2e.harness import GEOMETRY, Process, ServerProcess, path_hashes
 
+from radixshmem_core.cli import main
 from radixshmem_core.client import RadixClient
 from radixshmem_core.server import RadixServer
 
@@ -23,15 +24,28 @@ _AREAS_AT = 112  # of the region header: areas of {kind u32, version u32, offset
 _OWNERS_OF_FULL = 12
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "radixshmem_core.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "COLUMNS": "80", "TERM": "dumb"},
-    )
+@dataclasses.dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def command(*arguments: str) -> Done:
+    """Runs a verb in this process, as on a terminal of 80 columns."""
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(errors),
+    ):
+        patch.setenv("COLUMNS", "80")
+        patch.setenv("TERM", "dumb")
+        try:
+            code = main(arguments)
+        except SystemExit as exit_of_argparse:
+            code = int(exit_of_argparse.code or 0)
+    return Done(code, out.getvalue(), errors.getvalue())
 
 
 def answer(*arguments: str) -> Any:

@@ -21,7 +21,7 @@ from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.errors import GeometryMismatch, RadixError, ServerNotReady
 from radixshmem_core.server import RadixServer
-from radixshmem_core.values import Geometry
+from radixshmem_core.values import Geometry, InsertError
 
 SHM = Path("/dev/shm")
 StartServer = Callable[..., ServerProcess]
@@ -183,6 +183,22 @@ def test_closed_server_refuses_clients_and_a_new_one_takes_them_back(region_name
         eventually(lambda: _hit(client, hashes) == 0, "the client uses the new, empty index")
         assert client.insert(hashes, client.allocate_slots(4)).error == 0
         eventually(lambda: _attached_alive(second) == 1, "the client is attached again")
+
+
+def test_cursor_of_an_earlier_server_is_stale(region_name: str) -> None:
+    config = ServerConfig(region_name, data_bytes="1M")
+    old, new = path_hashes(8, seed=1), path_hashes(8, seed=2)
+    with RadixServer(config) as first:
+        client = RadixClient(region_name, GEOMETRY)
+        client.insert(old, client.allocate_slots(8))
+        cursor = client.query(old[:4]).cursor
+        assert cursor is not None
+        first.close()
+    with client, RadixServer(config):
+        eventually(lambda: _hit(client, old) == 0, "the client uses the new, empty index")
+        client.insert(new, client.allocate_slots(8))  # the same places as before
+        stale = client.extend(cursor, new[4:])
+        assert (stale.status, stale.common_hit) == (InsertError.CURSOR_STALE, 0)
 
 
 def _hit(client: RadixClient, hashes: Any) -> int | None:
