@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// radix_crash: kill processes at every step of the protocol, by the thousand, and look for wrong
+// bytes, hangs and broken invariants. docs/recovery.md tells how to read the report.
+//
+//   radix_crash --suite SECONDS [--min-each 20] [--min-total N]    several configurations in turn
+//   radix_crash [--config tiny|fan] [--seconds 10] ...             one configuration
+//   radix_crash --threads ...                                      threads, no kills (sanitizers)
+//
+// Exit code: 0 good, 1 a violation, 2 too few kills, 3 bad arguments.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/crash/campaign.h"
+#include "tests/crash/mutants.h"
+
+namespace radixshmem::crash {
+namespace {
+
+struct Arguments {
+  Options options = tiny_options();
+  double suite_seconds = 0;
+  std::uint64_t min_each = 0;
+  std::uint64_t min_total = 0;
+  bool quiet = false;
+};
+
+constexpr const char* kUsage =
+    "radix_crash [--suite SECONDS] [--config tiny|fan] [--seconds N] [--seed N] [--workers N]\n"
+    "            [--rate N] [--armed N] [--stop-owners] [--spoil-logs] [--damage] [--stress]\n"
+    "            [--mutant NAME] [--threads] [--min-each N] [--min-total N] [--quiet]\n";
+
+bool parse(int argc, char** argv, Arguments& out) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::strcmp(argv[i], "--config") == 0 && std::strcmp(argv[i + 1], "fan") == 0) {
+      out.options = fan_options();
+    }
+  }
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    const auto is = [&](const char* name) { return flag == name; };
+    if (is("--stop-owners")) {
+      out.options.stop_owners = true;
+      out.options.plan.lock_timeout_ms = 50;
+    } else if (is("--spoil-logs")) {
+      out.options.spoil_logs = true;
+    } else if (is("--damage")) {
+      out.options.damage = true;
+    } else if (is("--stress")) {
+      out.options.stress = true;
+    } else if (is("--threads")) {
+      out.options.threads = true;
+    } else if (is("--quiet")) {
+      out.quiet = true;
+    } else if (i + 1 < argc) {
+      const char* value = argv[++i];
+      if (is("--suite")) out.suite_seconds = std::atof(value);
+      else if (is("--seconds")) out.options.seconds = std::atof(value);
+      else if (is("--seed")) out.options.seed = std::strtoull(value, nullptr, 10);
+      else if (is("--workers")) out.options.workers = static_cast<std::uint32_t>(std::atoi(value));
+      else if (is("--rate")) out.options.rate = static_cast<std::uint32_t>(std::atoi(value));
+      else if (is("--armed")) out.options.armed_at_once = static_cast<std::uint32_t>(std::atoi(value));
+      else if (is("--min-each")) out.min_each = std::strtoull(value, nullptr, 10);
+      else if (is("--min-total")) out.min_total = std::strtoull(value, nullptr, 10);
+      else if (is("--mutant")) {
+        const auto mutant = mutant_named(value);
+        if (!mutant) return false;
+        out.options.mutant = *mutant;
+      } else if (!is("--config")) return false;
+    } else {
+      return false;
+    }
+  }
+  return out.options.workers >= 1 && out.options.workers <= kMaxWorkers;
+}
+
+struct Stage {
+  Options options;
+  double share = 0;
+};
+
+std::vector<Stage> suite(const Arguments& arguments) {
+  const auto make = [&](Options base, const char* label, double share) {
+    base.label = label;
+    base.seed = arguments.options.seed * 1000 + static_cast<std::uint64_t>(share * 100) + label[0];
+    base.seconds = arguments.suite_seconds * share;
+    return Stage{base, share};
+  };
+  Options damaged = tiny_options();
+  damaged.damage = true;
+  Options stressed = tiny_options();
+  stressed.stress = true;
+  Options stopping = tiny_options();
+  stopping.stop_owners = true;
+  stopping.plan.lock_timeout_ms = 50;
+  Options spoiled = tiny_options();
+  spoiled.spoil_logs = true;
+  return {make(tiny_options(), "tiny", 0.3),       make(fan_options(), "fan", 0.25),
+          make(stressed, "stress", 0.15),          make(damaged, "damage", 0.1),
+          make(stopping, "stopped owners", 0.1),   make(spoiled, "spoiled logs", 0.1)};
+}
+
+void print(const Totals& totals, const std::string& violation, bool quiet) {
+  if (!quiet) {
+    std::printf("%-24s %10s %14s\n", "fault point", "kills", "passed");
+    for (std::size_t i = 0; i < kFaultPoints; ++i) {
+      std::printf("%-24s %10llu %14llu\n", fault_point_name(static_cast<FaultPoint>(i)),
+                  static_cast<unsigned long long>(totals.killed[i]),
+                  static_cast<unsigned long long>(totals.passed[i]));
+    }
+  }
+  std::printf("{\"seconds\": %.1f, \"operations\": %llu, \"kills\": %llu", totals.seconds,
+              static_cast<unsigned long long>(totals.operations),
+              static_cast<unsigned long long>(totals.kills()));
+  std::uint64_t least = ~std::uint64_t{0};
+  for (const std::uint64_t kills : totals.killed) least = least < kills ? least : kills;
+  std::printf(", \"fault_points\": %zu, \"least_killed\": %llu", kFaultPoints,
+              static_cast<unsigned long long>(least));
+  for (std::size_t i = 0; i < kTallies; ++i) {
+    std::printf(", \"%s\": %llu", tally_name(static_cast<Tally>(i)),
+                static_cast<unsigned long long>(totals.tallies[i]));
+  }
+  std::printf(", \"violation\": \"%s\"}\n", violation.c_str());
+}
+
+int run(const Arguments& arguments) {
+  Totals totals;
+  std::string violation;
+  if (arguments.options.threads) {
+    violation = run_threads(arguments.options, totals);
+  } else if (arguments.suite_seconds > 0) {
+    for (const Stage& stage : suite(arguments)) {
+      violation = run_campaign(stage.options, totals);
+      std::printf("%-16s %6.1f s, kills so far %llu%s%s\n", stage.options.label.c_str(),
+                  stage.options.seconds, static_cast<unsigned long long>(totals.kills()),
+                  violation.empty() ? "" : ", VIOLATION: ", violation.c_str());
+      std::fflush(stdout);
+      if (!violation.empty()) break;
+    }
+  } else {
+    violation = run_campaign(arguments.options, totals);
+  }
+  print(totals, violation, arguments.quiet);
+  if (!violation.empty()) {
+    std::printf("VIOLATION: %s\n", violation.c_str());
+    return 1;
+  }
+  int code = 0;
+  for (std::size_t i = 0; i < kFaultPoints; ++i) {
+    if (totals.killed[i] >= arguments.min_each) continue;
+    std::printf("too few kills at %s: %llu of %llu\n", fault_point_name(static_cast<FaultPoint>(i)),
+                static_cast<unsigned long long>(totals.killed[i]),
+                static_cast<unsigned long long>(arguments.min_each));
+    code = 2;
+  }
+  if (totals.kills() < arguments.min_total) {
+    std::printf("too few kills: %llu of %llu\n", static_cast<unsigned long long>(totals.kills()),
+                static_cast<unsigned long long>(arguments.min_total));
+    code = 2;
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace radixshmem::crash
+
+int main(int argc, char** argv) {
+  radixshmem::crash::Arguments arguments;
+  if (!radixshmem::crash::parse(argc, argv, arguments)) {
+    std::fputs(radixshmem::crash::kUsage, stderr);
+    return 3;
+  }
+  return radixshmem::crash::run(arguments);
+}
