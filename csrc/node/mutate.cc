@@ -4,6 +4,7 @@
 // Calls of a session that take the index lock. What can be checked or allocated without the lock
 // is checked and allocated before it is taken.
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "node/call.h"
@@ -13,6 +14,11 @@ namespace {
 
 // Returns: whether a slot id occurs twice (-1 aside): one slot in two entries would be fatal.
 bool has_repeats(std::span<const std::int32_t> slots) {
+  // Slots often come in the order of the free list: no sorting then.
+  if (std::adjacent_find(slots.begin(), slots.end(), std::greater_equal<>()) == slots.end() ||
+      std::adjacent_find(slots.begin(), slots.end(), std::less_equal<>()) == slots.end()) {
+    return false;
+  }
   std::vector<std::int32_t> sorted(slots.begin(), slots.end());
   std::sort(sorted.begin(), sorted.end());
   for (std::size_t i = 1; i < sorted.size(); ++i) {
