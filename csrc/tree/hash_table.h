@@ -41,11 +41,11 @@ class HashTable final {
     std::uint32_t line[2];
   };
   [[nodiscard]] Probe probe(BlockHash key) const noexcept {
-    return probe(key, root_->line_mask.load(std::memory_order_acquire));
+    return probe(key, line_mask(std::memory_order_acquire));
   }
   [[nodiscard]] const TableLine& line(std::uint32_t index) const noexcept { return lines_[index]; }
   [[nodiscard]] std::uint32_t lines_in_use() const noexcept {
-    return root_->line_mask.load(std::memory_order_relaxed) + 1;
+    return line_mask(std::memory_order_relaxed) + 1;
   }
   void set_lines_in_use(std::uint32_t lines) noexcept {
     root_->line_mask.store(lines - 1, std::memory_order_release);
@@ -104,6 +104,10 @@ class HashTable final {
  private:
   static constexpr std::uint32_t kPageLineMask = 4096 / kCacheLine - 1;
 
+  // Readers believe nothing: a damaged mask must not lead out of the table.
+  [[nodiscard]] std::uint32_t line_mask(std::memory_order order) const noexcept {
+    return root_->line_mask.load(order) & (max_lines_ - 1);
+  }
   [[nodiscard]] static Probe probe(BlockHash key, std::uint32_t mask) noexcept {
     const std::uint64_t mixed = mix_hash(key);
     const auto first = static_cast<std::uint32_t>(mixed);
