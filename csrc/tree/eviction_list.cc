@@ -27,6 +27,18 @@ void EvictionList::push_back(SegmentId id) noexcept {
   h->seen.store(static_cast<std::uint8_t>(h->touch.load(kRelaxed)), kRelease);
 }
 
+void EvictionList::push_front(SegmentId id) noexcept {
+  SegmentHeader* h = arena_->header(id);
+  if (h->in_list.load(kRelaxed) != kNotQueued) return;
+  const SegmentId head = root_->head.load(kRelaxed);
+  log_->store(h->lru_prev, 0);
+  log_->store(h->lru_next, head);
+  log_->store(head != 0 ? arena_->header(head)->lru_prev : root_->tail, id);
+  log_->store(root_->head, id);
+  log_->store(h->in_list, kQueued);
+  h->seen.store(static_cast<std::uint8_t>(h->touch.load(kRelaxed)), kRelease);
+}
+
 void EvictionList::remove(SegmentId id) noexcept {
   SegmentHeader* h = arena_->header(id);
   if (h->in_list.load(kRelaxed) != kQueued) return;

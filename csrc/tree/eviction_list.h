@@ -5,7 +5,8 @@
 // least recently used first. Readers do not move anything; they store the eviction clock in
 // `touch`. A segment whose touch differs from what it was when it was queued gets a second chance
 // at the tail (the CLOCK approximation of LRU), so finding a victim never scans the leaves.
-// This is the whole policy interface: push_back, remove, front, was_touched.
+// What is left of a victim that was cut in part stays in front: nobody has used it since.
+// This is the whole policy interface: push_back, push_front, remove, front, was_touched.
 // Who may call: the lock holder. Links are derived; changes are logged.
 #pragma once
 
@@ -28,6 +29,7 @@ class EvictionList final {
   [[nodiscard]] bool was_touched(SegmentId id) const noexcept;
   // No-op when it is queued already.
   void push_back(SegmentId id) noexcept;
+  void push_front(SegmentId id) noexcept;
   // No-op when it is not queued.
   void remove(SegmentId id) noexcept;
 

@@ -48,6 +48,19 @@ void SidePool::push_back(SideId id, std::uint32_t pool) noexcept {
   links.seen.store(links.touch.load(kRelaxed), kRelease);
 }
 
+void SidePool::push_front(SideId id, std::uint32_t pool) noexcept {
+  SideHeader::Pool& links = block(id).pools[pool];
+  if (links.in_list.load(kRelaxed) != 0) return;
+  ListRoot& list = root_->lists[pool];
+  const SideId head = list.head.load(kRelaxed);
+  log_->store(links.prev, 0);
+  log_->store(links.next, head);
+  log_->store(head != 0 ? block(head).pools[pool].prev : list.tail, id);
+  log_->store(list.head, id);
+  log_->store(links.in_list, 1);
+  links.seen.store(links.touch.load(kRelaxed), kRelease);
+}
+
 void SidePool::remove(SideId id, std::uint32_t pool) noexcept {
   SideHeader::Pool& links = block(id).pools[pool];
   if (links.in_list.load(kRelaxed) == 0) return;

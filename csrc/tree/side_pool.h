@@ -79,6 +79,7 @@ class SidePool final {
   }
   [[nodiscard]] bool was_touched(SideId id, std::uint32_t pool) const noexcept;
   void push_back(SideId id, std::uint32_t pool) noexcept;
+  void push_front(SideId id, std::uint32_t pool) noexcept;
   void remove(SideId id, std::uint32_t pool) noexcept;
   // Adds `delta` to the number of slots of `pool` that the block holds.
   void add_count(SideId id, std::uint32_t pool, std::int32_t delta) noexcept;
