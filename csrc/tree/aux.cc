@@ -159,6 +159,7 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
   std::uint32_t list = aux_index(c);
   SideId lap_mark = 0;
   bool lapped = false;
+  bool second_chance = true;
   while (!lapped && (for_side ? sides_.free_count() == 0 : freed() < wanted)) {
     if (for_side && sides_.front(list) == 0 && aux_pools() > 1) list = 1 - list;
     std::array<Pick, kMaxPicks> picks;
@@ -176,7 +177,7 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
         lapped = true;
         break;
       }
-      const bool touched = sides_.was_touched(id, list);
+      const bool touched = second_chance && sides_.was_touched(id, list);
       sides_.remove(id, list);
       if (touched && steps++ < kStepsPerBatch) {
         sides_.push_back(id, list);
@@ -203,6 +204,10 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
     if (picked == 0) {
       commit();
       if (sides_.front(list) == 0) break;
+      if (lapped && second_chance) {  // what was spared for being touched has to go after all
+        second_chance = lapped = false;
+        lap_mark = 0;
+      }
       continue;
     }
     lapped = false;

@@ -74,8 +74,8 @@ std::uint32_t Tree::pinned_depth(SegmentId id) const noexcept {
 }
 
 std::uint32_t Tree::choose_victims(std::uint32_t wanted, bool for_segment, Protected keep,
-                                   std::array<Victim, kMaxVictims>& out, SegmentId& lap_mark,
-                                   bool& lapped) noexcept {
+                                   bool second_chance, std::array<Victim, kMaxVictims>& out,
+                                   SegmentId& lap_mark, bool& lapped) noexcept {
   std::uint32_t victims = 0;
   std::uint32_t planned = 0;
   std::uint32_t steps = 0;
@@ -88,7 +88,7 @@ std::uint32_t Tree::choose_victims(std::uint32_t wanted, bool for_segment, Prote
       lapped = true;
       break;
     }
-    const bool touched = eviction_.was_touched(id);
+    const bool touched = second_chance && eviction_.was_touched(id);
     eviction_.remove(id);
     if (touched && steps < kStepsPerBatch + kStepsPerVictim * victims) {
       ++steps;
@@ -151,7 +151,7 @@ std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
   const std::uint32_t blocks = victim.count - victim.keep;
   count_live(gone ? -1 : 0, -std::int64_t{blocks});
   if (!gone) {
-    if (victim.keep > cut.floor()) eviction_.push_back(id);
+    if (victim.keep > cut.floor()) eviction_.push_front(id);
     return blocks;
   }
   table_.erase(key, id);
@@ -181,15 +181,20 @@ std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protecte
   const auto freed = [&] { return pool(Component::kFull).free_count() - free_before; };
   SegmentId lap_mark = 0;
   bool lapped = false;
+  bool second_chance = true;
   while (!lapped && (for_segment ? !arena_.can_pop_any() : freed() < wanted)) {
     std::array<Victim, kMaxVictims> victims;
     collect_pins();
     const std::uint32_t chosen =
-        choose_victims(for_segment ? 0 : wanted - freed(), for_segment, keep, victims, lap_mark,
-                       lapped);
+        choose_victims(for_segment ? 0 : wanted - freed(), for_segment, keep, second_chance,
+                       victims, lap_mark, lapped);
     if (chosen == 0) {
       commit();
       if (eviction_.front() == 0) break;
+      if (lapped && second_chance) {  // what was spared for being touched has to go after all
+        second_chance = lapped = false;
+        lap_mark = 0;
+      }
       continue;
     }
     lapped = false;

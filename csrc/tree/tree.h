@@ -197,7 +197,8 @@ class Tree final {
   // evict.cc
   std::uint32_t evict_until(std::uint32_t wanted, bool for_segment, Protected keep) noexcept;
   [[nodiscard]] std::uint32_t choose_victims(std::uint32_t wanted, bool for_segment,
-                                             Protected keep, std::array<Victim, kMaxVictims>& out,
+                                             Protected keep, bool second_chance,
+                                             std::array<Victim, kMaxVictims>& out,
                                              SegmentId& lap_mark, bool& lapped) noexcept;
   [[nodiscard]] std::uint32_t free_victim(const Victim& victim) noexcept;
   void collect_pins() noexcept;
