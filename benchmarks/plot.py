@@ -35,9 +35,11 @@ def draw(rows: Sequence[Row], path: Path, caption: str) -> None:
     FigureCanvasAgg(figure)
     places = range(len(shown) - 1, -1, -1)
     ratios = [ratio for _, ratio in shown]
-    axes.barh(list(places), ratios, color=[_GOOD if ratio >= 1 else _BAD for ratio in ratios])
+    colors = [_GOOD if ratio >= 1 else _BAD for ratio in ratios]
+    axes.barh(list(places), [ratio - 1 for ratio in ratios], left=1, color=colors)
     axes.set_yticks(list(places), [row.figure for row, _ in shown], fontsize=9)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}x")
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_xlabel("times better than the bound (log scale; the line is the bound)")
     for place, (row, ratio) in zip(places, shown, strict=True):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -13,10 +14,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import radixshmem
 
-__all__ = ["own_name", "radix_server", "server_executable"]
+__all__ = ["own_name", "radix_server", "server_status"]
 
 _STOP_TIMEOUT_S = 20.0
 _CONNECT_INTERVAL_S = 0.02
@@ -38,7 +40,7 @@ def radix_server(
     """
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [server_executable(), "--name", name, *flags], stdout=log, stderr=subprocess.STDOUT
+            [_executable(), "--name", name, *flags], stdout=log, stderr=subprocess.STDOUT
         )
 
         def failed(what: str) -> RuntimeError:
@@ -79,7 +81,20 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def server_executable() -> str:
+def server_status(name: str) -> dict[str, Any]:
+    """What `radix-server status --json` says."""
+    output = subprocess.run(
+        [_executable(), "status", "--name", name, "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    status: dict[str, Any] = json.loads(output)
+    return status
+
+
+def _executable() -> str:
     """The radix-server of this Python's environment, else the one on PATH."""
     beside = Path(sys.executable).parent / "radix-server"
     found = str(beside) if beside.exists() else shutil.which("radix-server")

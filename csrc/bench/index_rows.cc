@@ -18,7 +18,7 @@
 namespace radixshmem::bench {
 namespace {
 
-constexpr std::uint64_t kQueries = 200;  // per sample
+constexpr std::uint64_t kQueries = 1000;  // per sample
 constexpr std::uint32_t kSingleBlocks = 1'000'000;
 constexpr std::uint32_t kBlockTokens = 16;
 
