@@ -169,7 +169,7 @@ class ServerConfig:
 
     def _check_ranges(self) -> None:
         limits: dict[str, tuple[float, float]] = {
-            "index_slots": (0, 2**30 - 1),
+            "index_slots": (0, 2**30 - 17),
             "swa_ratio": (0, 1),
             "mamba_ratio": (0, 1),
             "slot_align": (1, 2**30),
@@ -178,8 +178,8 @@ class ServerConfig:
             "kvevent_ring_capacity": (0, 2**26),
             "max_nodes": (0, 2**30),
             "max_clients": (1, 65535),
-            "max_pins": (1, 2**20),
-            "lock_timeout_s": (0.001, 3600),
+            "max_pins": (16, 2**20),
+            "lock_timeout_s": (0.05, 3600),
             "quarantine_s": (0.01, 3600),
             "status_interval_s": (0, 1e9),
             "expected_min_nodes": (0, 65535),
@@ -197,7 +197,7 @@ class ServerConfig:
         for name, (low, high) in limits.items():
             value = getattr(self, name)
             if not low <= value <= high:  # also refuses NaN
-                raise ValueError(f"{name} is {value}; it must be between {low:g} and {high:g}")
+                raise ValueError(f"{name} is {value}; it must be between {low} and {high}")
 
     def _check_cluster(self) -> None:
         if self.registry:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 from .errors import RadixError
+from .node import Runner
 from .store import SlotStore
 
 __all__ = ["Prefault"]
@@ -23,8 +24,11 @@ class _Cancelled(Exception):
 class Prefault:
     """One pass over a store. `on_progress(done_bytes, total_bytes)` runs in a worker thread."""
 
-    def __init__(self, store: SlotStore, on_progress: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, store: SlotStore, run: Runner, on_progress: Callable[[int, int], None]
+    ) -> None:
         self._store = store
+        self._run = run
         self._on_progress = on_progress
         self._cancelled = False
         self._done_bytes = 0
@@ -40,7 +44,7 @@ class Prefault:
     async def run(self) -> None:
         """Returns when every page was touched, or after `cancel`."""
         threads = max(1, min(_MAX_THREADS, (os.cpu_count() or 1) // 2))
-        touching = asyncio.get_running_loop().run_in_executor(None, self._touch, threads)
+        touching = asyncio.ensure_future(self._run(self._touch, threads))
         try:
             await asyncio.shield(touching)
         finally:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 import time
@@ -124,6 +125,12 @@ def connect(path: str, timeout_s: float) -> socket.socket:
     try:
         connection.settimeout(timeout_s)
         connection.connect(path)
+    except PermissionError as error:
+        connection.close()
+        raise RadixError(
+            f"user {os.geteuid()} may not use the radix-server at {path}; run as its user, or "
+            "start it with --group and be a member of that group"
+        ) from error
     except OSError as error:
         connection.close()
         raise ServerNotReady(

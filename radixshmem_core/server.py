@@ -170,7 +170,7 @@ class _Work:
         self._on_event = on_event
         # The core wants the calls of an IndexServer one at a time; looking needs no order.
         self._owner_thread = concurrent.futures.ThreadPoolExecutor(1, "radix-server-owner")
-        self._threads = concurrent.futures.ThreadPoolExecutor(2, "radix-server")
+        self._threads = concurrent.futures.ThreadPoolExecutor(3, "radix-server")
         self._tasks: list[asyncio.Task[None]] = []
         self._reaper: Reaper | None = None
         self._prefault: Prefault | None = None
@@ -178,12 +178,10 @@ class _Work:
         self.node = Node(config, self._run_as_owner, self._event)
 
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, function, *arguments)
+        return await _run_in(self._threads, function, *arguments)
 
     async def _run_as_owner(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._owner_thread, function, *arguments)
+        return await _run_in(self._owner_thread, function, *arguments)
 
     async def open(self) -> None:
         mode, gid = access_of_group(self.config.group)
@@ -224,7 +222,7 @@ class _Work:
         evictor = Evictor(regions.index, self._run, self.config.background_evict_ratio)
         jobs = [self._reaper.run(), evictor.run()]
         if regions.store is not None and self.config.prefault:
-            self._prefault = Prefault(regions.store, self._prefault_progress)
+            self._prefault = Prefault(regions.store, self._run, self._prefault_progress)
             jobs.append(self._prefault.run())
         if self.config.status_interval_s > 0:
             jobs.append(self._log_status())
@@ -267,6 +265,16 @@ class _Work:
         prefault = self._prefault.figures() if self._prefault is not None else None
         reaped = self._reaper.reaped if self._reaper is not None else 0
         return await self._run(status_report, self.node.info(), self.node.regions, prefault, reaped)
+
+
+async def _run_in(
+    threads: concurrent.futures.ThreadPoolExecutor, function: Callable[..., _T], *arguments: Any
+) -> _T:
+    try:
+        future = asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
+    except RuntimeError:  # the interpreter exits: its executors take nothing any more
+        return function(*arguments)
+    return await future
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

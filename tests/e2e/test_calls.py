@@ -243,6 +243,35 @@ def test_allocation_evicts_and_comes_back_short_only_when_it_must(client: RadixC
     assert client.allocate_slots(1).tolist() != []
 
 
+def test_allocation_takes_what_was_just_used_when_the_rest_is_pinned(client: RadixClient) -> None:
+    pinned, used = path_hashes(200, seed=1), path_hashes(56, seed=2)
+    client.insert(pinned, client.allocate_slots(200))
+    hit = client.query(pinned, lock=True)
+    client.insert(used, client.allocate_slots(56))
+    client.query(used)
+    assert len(client.allocate_slots(100)) == 56  # short, but all there was
+    hit.finalize()
+
+
+def test_window_slots_are_evicted_even_when_just_used(hybrid: RadixClient) -> None:
+    both = COMPONENT_MASK_FULL | COMPONENT_MASK_SWA
+    total = hybrid.swa_mempool_total()
+    paths = [path_hashes(WINDOW, seed=seed) for seed in range(total // WINDOW)]
+    for path in paths:
+        hybrid.insert(path, hybrid.allocate_slots(WINDOW))
+        window = hybrid.allocate_slots(WINDOW, ComponentType.SWA)
+        hybrid.insert(path, window, component=ComponentType.SWA)
+    hit = hybrid.query(paths[0], both, lock=True)
+    assert hit.common_hit == WINDOW
+    for path in paths[1:]:
+        assert hybrid.query(path, both).common_hit == WINDOW
+    free = total - WINDOW  # all but what is pinned
+    assert len(hybrid.allocate_slots(free, ComponentType.SWA)) == free
+    assert len(hybrid.allocate_slots(free + 1, ComponentType.SWA)) == 0  # all or none
+    assert hybrid.query(paths[0], both).common_hit == WINDOW
+    hit.finalize()
+
+
 def test_pull_on_one_node_is_the_local_hit(client: RadixClient) -> None:
     hashes = path_hashes(8)
     slots = client.allocate_slots(5)

@@ -138,9 +138,9 @@ def test_flags_set_fields() -> None:
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "server.toml"
-    path.write_text('name = "/from_file"\ndata_bytes = "1G"\nmax_pins = 7\nquarantine_s = 3\n')
+    path.write_text('name = "/from_file"\ndata_bytes = "1G"\nmax_pins = 70\nquarantine_s = 3\n')
     config = parse("--config", str(path), "--data-bytes", "2G")
-    assert (config.name, config.data_bytes, config.max_pins) == ("/from_file", 2 << 30, 7)
+    assert (config.name, config.data_bytes, config.max_pins) == ("/from_file", 2 << 30, 70)
     assert config.quarantine_s == 3
 
 
