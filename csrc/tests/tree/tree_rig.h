@@ -144,5 +144,6 @@ class TreeRig {
 };
 
 #define EXPECT_SOUND(rig) EXPECT_EQ((rig).problems(), "")
+#define ASSERT_SOUND(rig) ASSERT_EQ((rig).problems(), "")
 
 }  // namespace radixshmem
