@@ -122,6 +122,7 @@ Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions
     count(Counter::kRestarts, match.restarts);
     if (windowed && match.end != 0) tree_->window(options.mask, match, hit.window);
     if (match.end == 0) break;
+    reader_point(ReaderPoint::kBeforePin);
     if (options.lock && !publish_pins(hit)) {
       count(Counter::kPinsFull, 1);
       hit.status = ErrorCode::PINS_FULL;
@@ -130,6 +131,7 @@ Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions
       return hit;
     }
     const bool holds = tree_->validate(match, hit.window);
+    reader_point(ReaderPoint::kValidated);
     if (options.lock && mutant(Mutant::kHighWaterAfterValidate)) {
       for (const std::uint32_t index : hit.pins_) {
         auto& mark = tree_->clients().entry(self_).pin_high_water;

@@ -78,12 +78,20 @@ enum class Mutant : std::uint32_t {
   kNoPinFence,                 // the pin is published without a StoreLoad barrier
 };
 
+// Where a directed test may act between two steps of a reader.
+enum class ReaderPoint : std::uint32_t {
+  kSegmentTaken,  // in a walk, before the next segment is looked for
+  kSideLoaded,    // in a window, before the words of the side block
+  kBeforePin,     // after match and window, before pins and validation
+  kValidated,     // after validation, before the answer
+};
+
 #if defined(RADIX_FAULT_POINTS) && RADIX_FAULT_POINTS
 namespace fault {
 // Set by a test before any worker starts; called at every point.
 inline void (*hook)(FaultPoint) = nullptr;
-// Called at places where a directed test wants to act between two steps of a reader.
-inline void (*reader_hook)() = nullptr;
+// Called at every reader point.
+inline void (*reader_hook)(ReaderPoint) = nullptr;
 inline Mutant active_mutant = Mutant::kNone;
 // Widens race windows: no pin prefilter, yields between the segments of a match.
 inline bool stress = false;
@@ -91,14 +99,14 @@ inline bool stress = false;
 inline void fault_point(FaultPoint point) {
   if (fault::hook != nullptr) fault::hook(point);
 }
-inline void reader_point() {
-  if (fault::reader_hook != nullptr) fault::reader_hook();
+inline void reader_point(ReaderPoint point) {
+  if (fault::reader_hook != nullptr) fault::reader_hook(point);
 }
 [[nodiscard]] inline bool mutant(Mutant which) noexcept { return fault::active_mutant == which; }
 [[nodiscard]] inline bool stress() noexcept { return fault::stress; }
 #else
 inline void fault_point(FaultPoint) noexcept {}
-inline void reader_point() noexcept {}
+inline void reader_point(ReaderPoint) noexcept {}
 [[nodiscard]] constexpr bool mutant(Mutant) noexcept { return false; }
 [[nodiscard]] constexpr bool stress() noexcept { return false; }
 #endif

@@ -186,6 +186,7 @@ bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std
         break;
       }
       widen_race();
+      reader_point(ReaderPoint::kSegmentTaken);
     }
     out.end = base + at;
     if (changed || (arena_.sequence(kRelaxed) != out.arena_sequence &&
@@ -222,7 +223,7 @@ void Tree::window(std::uint32_t mask, Match& match, Window& out) const {
       MatchStep& step = match.steps[known_side - 1];
       const SideId side = arena_.header(step.segment)->side.load(kAcquire);
       step.side = side < sides_.size() ? side : 0;
-      reader_point();
+      reader_point(ReaderPoint::kSideLoaded);
     }
     const MatchStep& step = match.steps[at_step];
     const std::uint32_t entry = position - step.start;
