@@ -158,6 +158,10 @@ void PageArena::check_pages(Complain complain) const {
     for (PageId p = root_->open_pages[c].load(kRelaxed); p != 0 && open_found <= page_count_;
          p = pages_[p].next.load(kRelaxed)) {
       ++open_found;
+      if (p >= page_count_) {
+        complain("is in a list and does not exist", p);
+        break;
+      }
       if (pages_[p].size_class.load(kRelaxed) != c) complain("is in the list of another class", p);
     }
   }
@@ -166,6 +170,10 @@ void PageArena::check_pages(Complain complain) const {
   for (PageId p = root_->free_pages.load(kRelaxed); p != 0 && free_pages <= page_count_;
        p = pages_[p].next.load(kRelaxed)) {
     ++free_pages;
+    if (p >= page_count_) {
+      complain("is in a list and does not exist", p);
+      break;
+    }
     if (pages_[p].size_class.load(kRelaxed) != 0) complain("is free and has a class", p);
   }
   if (free_pages + in_use != page_count_ - 1) complain("pages are lost", free_pages);

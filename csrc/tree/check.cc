@@ -214,21 +214,27 @@ class TreeInspector final {
   }
 
   // Lists are right when they are as long as what belongs in them, since membership was checked.
+  // Returns: the length, limit + 1 for a list that is longer or leaves [0, end).
   template <typename Next>
-  [[nodiscard]] static std::uint32_t length(std::uint32_t first, std::uint32_t limit, Next next) {
+  [[nodiscard]] static std::uint32_t length(std::uint32_t first, std::uint32_t limit,
+                                            std::uint32_t end, Next next) {
     std::uint32_t count = 0;
-    for (std::uint32_t id = first; id != 0 && count <= limit; id = next(id)) ++count;
+    for (std::uint32_t id = first; id != 0 && count <= limit; id = next(id)) {
+      if (id >= end) return limit + 1;
+      ++count;
+    }
     return count;
   }
 
   void check_lists() {
-    const std::uint32_t queued = length(tree_.eviction_.front(), live_, [&](SegmentId id) {
+    const std::uint32_t units = tree_.arena_.units();
+    const std::uint32_t queued = length(tree_.eviction_.front(), live_, units, [&](SegmentId id) {
       return tree_.eviction_.next(id);
     });
     if (queued != queued_) report("I6 eviction list has %u segments, %u belong", queued, queued_);
     for (std::uint32_t q = 0; q < tree_.aux_pools(); ++q) {
       const std::uint32_t found =
-          length(tree_.sides_.front(q), tree_.sides_.size(),
+          length(tree_.sides_.front(q), tree_.sides_.size(), tree_.sides_.size(),
                  [&](SideId id) { return tree_.sides_.next(id, q); });
       if (found != side_queued_[q]) {
         report("I6 list of aux pool %u has %u side blocks, %u belong", q, found, side_queued_[q]);
@@ -236,7 +242,7 @@ class TreeInspector final {
     }
     const Control& control = *tree_.control_;
     const std::uint32_t zombies =
-        length(control.zombie_head.load(kRelaxed), zombies_, [&](SegmentId id) {
+        length(control.zombie_head.load(kRelaxed), zombies_, units, [&](SegmentId id) {
           return tree_.arena_.header(id)->lru_next.load(kRelaxed);
         });
     if (zombies != zombies_ || control.zombies.load(kRelaxed) != zombies_) {
@@ -250,7 +256,7 @@ class TreeInspector final {
     if (sides.size() == 0) return;
     std::uint32_t used = 0;
     for (const std::uint8_t uses : side_used_) used += uses;
-    const std::uint32_t free = length(sides.free_head(), sides.size(), [&](SideId id) {
+    const auto next_free = [&](SideId id) {
       for (std::uint32_t q = 0; q < tree_.aux_pools(); ++q) {
         for (std::uint32_t i = 0; i < s(); ++i) {
           if (AuxWord::present(sides.word(id, q, i).load(kRelaxed))) {
@@ -259,7 +265,8 @@ class TreeInspector final {
         }
       }
       return sides.block(id).next_free.load(kRelaxed);
-    });
+    };
+    const std::uint32_t free = length(sides.free_head(), sides.size(), sides.size(), next_free);
     if (free != sides.free_count() || free + used + 1 != sides.size()) {
       report("I11 side blocks: %u free (counted %u), %u used, %u in all", free,
              sides.free_count(), used, sides.size() - 1);

@@ -35,6 +35,7 @@ SegmentId HashTable::peek(BlockHash key) const noexcept {
 SegmentId HashTable::find(BlockHash key, Position start) const noexcept {
   SegmentId found = 0;
   for_each_candidate(key, [&](SegmentId id) {
+    if (id >= arena_->units()) return false;  // only in a damaged region
     const Segment segment = arena_->segment(id);
     if (!segment.head().live() || segment.start() != start || segment.hash(0) != key) return false;
     found = id;
