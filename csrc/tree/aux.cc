@@ -167,7 +167,8 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
     std::uint32_t picked = 0;
     std::uint32_t block_count = 0;
     std::uint32_t steps = 0;
-    collect_pins();
+    collect_pins(for_side ? kMaskSwa | kMaskMamba : mask_of(list));
+    SideId cut_short = 0;  // has more to give: stays in front
     while (block_count < (for_side ? 1 : kMaxBlocks) &&
            picked + kMaxSegmentBlocks <= kMaxPicks &&
            (for_side || freed() + picked < wanted) && sides_.front(list) != 0) {
@@ -189,7 +190,10 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
       for (std::uint32_t q = 0; q < aux_pools(); ++q) {
         if (q != list && !for_side) continue;
         for (std::uint32_t i = segment_blocks(); i-- > low;) {
-          if (!for_side && freed() + picked >= wanted) break;
+          if (!for_side && freed() + picked >= wanted) {
+            cut_short = id;
+            break;
+          }
           const std::uint64_t word = sides_.word(id, q, i).load(kRelaxed);
           if (AuxWord::present(word)) picks[picked++] = {id, q, i, word};
         }
@@ -265,6 +269,8 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
       for (std::uint32_t q = 0; q < aux_pools(); ++q) {
         if (sides_.block(id).pools[q].count.load(kRelaxed) == 0) {
           sides_.remove(id, q);
+        } else if (any && id == cut_short) {
+          sides_.push_front(id, q);
         } else {
           sides_.push_back(id, q);
         }

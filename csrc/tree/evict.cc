@@ -44,16 +44,16 @@ void widen_race() noexcept {
 
 }  // namespace
 
-void Tree::collect_pins() noexcept {
+void Tree::collect_pins(std::uint32_t mask) noexcept {
   ++pin_filter_epoch_;
   if (stress()) return;
-  const std::size_t mask = pin_filter_.size() - 1;
+  const std::size_t wrap = pin_filter_.size() - 1;
   std::size_t filled = 0;
-  scan_protection([&](SegmentId id, std::uint32_t depth, std::uint32_t) {
-    if (filled > mask / 2) return;
-    std::size_t i = mix_hash(id) & mask;
+  scan_protection([&](SegmentId id, std::uint32_t depth, std::uint32_t pinned) {
+    if (filled > wrap / 2 || (pinned & mask) == 0) return;
+    std::size_t i = mix_hash(id) & wrap;
     while (pin_filter_[i].epoch == pin_filter_epoch_ && pin_filter_[i].segment != id) {
-      i = (i + 1) & mask;
+      i = (i + 1) & wrap;
     }
     PinFilterEntry& entry = pin_filter_[i];
     if (entry.epoch != pin_filter_epoch_) {
@@ -184,7 +184,7 @@ std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protecte
   bool second_chance = true;
   while (!lapped && (for_segment ? !arena_.can_pop_any() : freed() < wanted)) {
     std::array<Victim, kMaxVictims> victims;
-    collect_pins();
+    collect_pins(kMaskFull);
     const std::uint32_t chosen =
         choose_victims(for_segment ? 0 : wanted - freed(), for_segment, keep, second_chance,
                        victims, lap_mark, lapped);

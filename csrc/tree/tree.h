@@ -201,7 +201,8 @@ class Tree final {
                                              std::array<Victim, kMaxVictims>& out,
                                              SegmentId& lap_mark, bool& lapped) noexcept;
   [[nodiscard]] std::uint32_t free_victim(const Victim& victim) noexcept;
-  void collect_pins() noexcept;
+  // Notes the depth of pins whose mask has one of the components of `mask`.
+  void collect_pins(std::uint32_t mask) noexcept;
   [[nodiscard]] std::uint32_t pinned_depth(SegmentId id) const noexcept;
   // Calls visit(segment, depth, mask) for every pin, with live ancestors of pinned zombies.
   template <typename Visit>
