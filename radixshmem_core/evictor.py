@@ -12,7 +12,6 @@ import asyncio
 import logging
 
 from . import _core
-from .errors import RadixError
 from .node import Runner
 from .values import ComponentType
 
@@ -21,6 +20,7 @@ __all__ = ["Evictor"]
 _log = logging.getLogger("radixshmem.server")
 
 LOOK_INTERVAL_S = 0.05
+_PAUSE_S = 1.0  # after an error
 _BATCH = 512  # blocks per call, so that the lock is never held for long
 
 
@@ -45,8 +45,9 @@ class Evictor:
                 await self._run(self.look)
             except TimeoutError:
                 _log.debug("the index lock is busy; evicting later")
-            except RadixError:
-                _log.exception("the evictor met an error; it goes on")
+            except Exception:
+                _log.exception("the evictor met an error; it goes on in %g s", _PAUSE_S)
+                await asyncio.sleep(_PAUSE_S)
 
     def look(self) -> int:
         """Evict up to the goals if there was demand since the last look. Returns how many."""

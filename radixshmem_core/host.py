@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import grp
 import logging
@@ -92,5 +91,12 @@ def clear_stale_socket(path: str) -> None:
         )
     finally:
         probe.close()
-    with contextlib.suppress(FileNotFoundError):
+    try:
         os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RadixError(
+            f"cannot remove the stale socket {path} ({error.strerror}); remove it as its owner or "
+            "choose another endpoint"
+        ) from error

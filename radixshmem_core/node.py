@@ -158,10 +158,13 @@ class Node:
     def _announce_ready(self, event: str, regions: Regions) -> None:
         self._events(event, {"name": self.config.name, "geometry": regions.identity.geometry})
 
+    async def settle(self) -> None:
+        """Wait until no creation is under way; its outcome is in the state."""
+        if self._creation is not None:
+            await asyncio.gather(self._creation, return_exceptions=True)
+
     async def close(self) -> None:
-        """Delete the regions and give the name back."""
-        if self._creation is not None and not self._creation.done():
-            await asyncio.wait([self._creation])
+        """Delete the regions and give the name back. Requires: settled."""
         regions, owner = self.regions, self.owner
         self.regions = self.owner = None
         self.mode = "waiting"

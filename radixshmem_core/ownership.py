@@ -29,7 +29,12 @@ class FileLock:
     def __init__(self, path: str) -> None:
         """RadixError when another living process holds it; FileNotFoundError without a file."""
         self._fd = -1
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError as error:
+            raise RadixError(
+                f"{path} belongs to another user; choose another name or data_name"
+            ) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -128,7 +128,7 @@ class Reaper:
                         next_release = loop.time() + self._quarantine_s
                 except TimeoutError:
                     _log.debug("the index lock is busy; dead clients are reaped at the next sweep")
-                except RadixError:
+                except Exception:
                     _log.exception("the reaper met an error; it goes on at the next sweep")
         finally:
             for key in list(self._pidfds):

@@ -198,6 +198,7 @@ class _Work:
     async def close(self) -> None:
         if self._control is not None:
             await self._control.close()
+        await self.node.settle()  # it may start tasks
         if self._prefault is not None:
             self._prefault.cancel()
         await cancel_all(self._tasks)

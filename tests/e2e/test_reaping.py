@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from e2e.harness import GEOMETRY, Process, ServerProcess, eventually, path_hashes
+from e2e.harness import CLIENT_PRELUDE, GEOMETRY, Process, ServerProcess, eventually, path_hashes
 
 from radixshmem_core.client import RadixClient
 from radixshmem_core.server import RadixServer
@@ -152,6 +152,27 @@ def test_client_of_an_adopted_index_is_watched_again(
         process.kill()
         eventually(lambda: state(client) == (5, 0), "slots and pins are back")
         assert second.stop() == 0
+
+
+def test_clients_of_two_pid_namespaces_are_told_apart(
+    client: RadixClient, start_client: Callable[[str], Process]
+) -> None:
+    program = """
+flags = ["--pid", "--fork", "--kill-child"]
+if os.geteuid() != 0:
+    flags += ["--user", "--map-root-user"]
+os.execvp("unshare", ["unshare", *flags, sys.executable, "-c", INNER, name])
+"""
+    inner = "INNER = " + repr(CLIENT_PRELUDE + HOLDER.format(group=""))
+    first, second = (start_client(inner + program) for _ in range(2))
+    pids = {first.line().split()[0], second.line().split()[0]}
+    assert pids == {"1"}  # each is the first process of its namespace
+    assert state(client) == (19, 2)
+    first.kill()
+    eventually(lambda: state(client) == (12, 1), "only what the dead one held is back")
+    second.tell("close")
+    assert second.wait() == 0
+    eventually(lambda: state(client) == (5, 0), "the other one has left")
 
 
 def test_status_counts_reaped_clients(

@@ -135,7 +135,9 @@ def test_server_answers_while_it_configures(
         clients[0].close()
 
 
-def test_close_waits_for_a_creation(region_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_waits_for_a_creation(
+    region_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly(*arguments: object) -> object:
@@ -144,7 +146,7 @@ def test_close_waits_for_a_creation(region_name: str, monkeypatch: pytest.Monkey
         return create_regions(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(node, "create_regions", slowly)
-    server = RadixServer(ServerConfig(region_name, data_bytes="1M")).start()
+    server = RadixServer(ServerConfig(region_name, data_bytes="256M")).start()
     errors: list[Exception] = []
 
     def connect() -> None:
@@ -162,6 +164,7 @@ def test_close_waits_for_a_creation(region_name: str, monkeypatch: pytest.Monkey
     closing.join(30)
     client.join(30)
     assert not closing.is_alive()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     assert not list(SHM.glob(f"{region_name[1:]}*"))
 
 
