@@ -116,7 +116,9 @@ WORD_FIELDS = {
 
 
 def test_offsets_sizes_and_bits_are_those_of_the_headers() -> None:
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    compiler = shlex.split(
+        os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or ""
+    )
     assert compiler, "checking the documented layout needs a C++ compiler"
     claims: list[str] = []
     for struct, size, rows in documented_structs():
@@ -138,7 +140,7 @@ def test_offsets_sizes_and_bits_are_those_of_the_headers() -> None:
         *(f"static_assert({claim});" for claim in claims),
         "}",
     ]
-    command = [compiler, "-std=c++20", "-Wno-invalid-offsetof", "-fsyntax-only", "-x", "c++"]
+    command = [*compiler, "-std=c++20", "-Wno-invalid-offsetof", "-fsyntax-only", "-x", "c++"]
     done = subprocess.run(
         [*command, "-I", str(ROOT / "csrc"), "-"],
         input="\n".join(source),
