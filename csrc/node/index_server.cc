@@ -8,6 +8,8 @@
 #include <chrono>
 #include <utility>
 
+#include "node/call.h"
+
 namespace radixshmem {
 namespace {
 
@@ -143,6 +145,11 @@ Result<std::shared_ptr<Session>> IndexServer::adopt() {
   return session_;
 }
 
+Error IndexServer::no_index(const char* what) const {
+  return Error{ErrorCode::CLOSED, std::string(what) + ": the server " + name_ +
+                                      " has no open index; create or adopt one first"};
+}
+
 bool IndexServer::client_alive(ClientId id) const noexcept { return live_->held_elsewhere(id); }
 
 Result<std::uint32_t> IndexServer::release_client(ClientId id) {
@@ -165,6 +172,9 @@ Result<std::uint32_t> IndexServer::release_client(ClientId id) {
 }
 
 Result<IndexServer::Reaped> IndexServer::reap(ClientId id, bool exited) {
+  if (!session_) return no_index("reap");
+  const Session::Call call(*session_);
+  if (!call.mapped()) return no_index("reap");
   Tree& tree = session_->tree();
   ClientTable& clients = tree.clients();
   if (id == 0 || id >= clients.ids_used() || clients.state(id) == ClientState::kFree) {
@@ -201,6 +211,9 @@ Result<IndexServer::Reaped> IndexServer::reap(ClientId id, bool exited) {
 }
 
 Result<std::uint32_t> IndexServer::release_quarantine() {
+  if (!session_) return no_index("release_quarantine");
+  const Session::Call call(*session_);
+  if (!call.mapped()) return no_index("release_quarantine");
   Tree& tree = session_->tree();
   const std::uint64_t seen =
       tree.control().work.quarantined_slots.load(std::memory_order_relaxed);
@@ -224,7 +237,10 @@ Result<std::uint32_t> IndexServer::release_quarantine() {
 
 void IndexServer::close() noexcept {
   if (session_) {
-    set_state(reinterpret_cast<std::byte*>(&session_->tree().header()), RegionState::kClosed);
+    // Mapped anew: the session may have been closed before.
+    if (auto region = SharedRegion::open(name_, /*read_only=*/false)) {
+      set_state(region.value().base(), RegionState::kClosed);
+    }
     (void)SharedRegion::unlink(name_);
     session_->close();
     session_.reset();
