@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// Random calls of all kinds by several clients of one index, each answer compared with the model.
+// One thread: everything but the choice of victims is determined, and predicted exactly.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/node/model.h"
+#include "tests/node/server_rig.h"
+
+namespace radixshmem {
+
+struct DriverOptions {
+  std::uint64_t seed = 1;
+  std::uint32_t trunks = 6;
+  std::uint32_t longest_path = 60;
+  bool wide = false;  // mostly one-block branches behind a full trunk: segments run out first
+};
+
+class ModelDriver final {
+ public:
+  ModelDriver(const IndexPlan& plan, const DriverOptions& options);
+
+  // Runs `operations` calls. Returns: false at the first difference (told by a test failure).
+  [[nodiscard]] bool run(std::uint64_t operations);
+  // How often something happened: a test asserts that nothing stayed at zero.
+  struct Seen {
+    std::uint64_t hits = 0, misses = 0, windows = 0, pinned = 0, pins_full = 0;
+    std::uint64_t attached = 0, unused = 0, path_missing = 0, bad_request = 0, mempool_full = 0;
+    std::uint64_t short_allocations = 0, evicted = 0, aux_evicted = 0, aux_refused = 0;
+    std::uint64_t extended = 0, stale_cursors = 0, resets = 0, zombie_calls = 0, reattached = 0;
+    std::uint64_t still_valid = 0, invalid = 0, checks = 0;
+  };
+  [[nodiscard]] const Seen& seen() const noexcept { return seen_; }
+
+ private:
+  struct Held {
+    std::int32_t slot;
+    std::size_t session;
+  };
+  struct Pinned {
+    Hit hit;
+    std::size_t session;
+    ModelBlock* deepest;  // nullptr once a reset has cut it off
+    std::vector<std::pair<ModelBlock*, Component>> aux;
+    std::array<std::vector<std::int32_t>, kComponents> slots;
+  };
+  struct Cursor {
+    CursorPoint point;
+    Path path;  // up to the cursor
+    std::size_t session;
+  };
+  struct Unpinned {
+    Hit hit;
+    Path path;
+  };
+
+  void step();
+  void do_query();
+  void do_finalize();
+  void do_extend();
+  void do_allocate();
+  void do_insert();
+  void do_insert_aux();
+  void do_bad_request();
+  void do_recycle();
+  void do_evict();
+  void do_reset();
+  void do_reattach();
+  void do_validate();
+
+  [[nodiscard]] std::uint32_t below(std::uint32_t n) {
+    return static_cast<std::uint32_t>(random_() % n);
+  }
+  [[nodiscard]] Path random_path();
+  [[nodiscard]] std::uint32_t group_of(std::size_t session) const { return session == 2 ? 1 : 0; }
+  [[nodiscard]] std::vector<Held>& held(std::size_t session, Component c) {
+    return held_[group_of(session)][static_cast<std::size_t>(c)];
+  }
+  // Takes up to n slots out of the hands of the session's group.
+  [[nodiscard]] std::vector<Held> take_held(std::size_t session, Component c, std::size_t n);
+  void put_back(std::size_t session, Component c, const std::vector<Held>& slots);
+  [[nodiscard]] std::uint32_t held_total(Component c) const;
+  // Free slots before a call: exact, after freeing what no pin of before a reset holds.
+  [[nodiscard]] std::uint32_t free_now(Component c);
+  [[nodiscard]] std::uint32_t aux_evictable(Component c);
+  void pin_model(Pinned& pinned, const std::vector<ModelBlock*>& path, std::uint32_t mask);
+  void release(Pinned& pinned);
+  // The next change events of a call.
+  void fetch_events();
+  void apply_removals();
+  void expect_no_events();
+  void expect_counts(const char* call);
+  void fail(const std::string& what);
+
+  ServerRig rig_;
+  DriverOptions options_;
+  std::mt19937_64 random_;
+  Model model_;
+  std::vector<SessionPtr> sessions_;
+  std::array<std::array<std::vector<Held>, kComponents>, 2> held_;
+  std::vector<std::unique_ptr<Pinned>> pinned_;
+  std::deque<Unpinned> unpinned_;
+  std::deque<Cursor> cursors_;
+  ChangeRing::Cursor events_cursor_;
+  std::deque<Change> events_;
+  std::uint32_t zombie_pins_ = 0;
+  bool zombies_ = false;  // slots of before a reset may be held
+  bool failed_ = false;
+  std::uint64_t operation_ = 0;
+  Seen seen_;
+};
+
+}  // namespace radixshmem
