@@ -61,13 +61,16 @@ bool Session::publish_pins(Hit& hit) {
     hit.pins_.clear();
     return false;
   }
+  reader_point(ReaderPoint::kBeforePin);
   for (std::size_t i = first; i <= last; ++i) {
     const MatchStep& step = match.steps[i];
-    tree_->clients()
-        .pin(self_, hit.pins_[i - first])
-        .store(PinWord{step.segment, step.count, hit.mask | kMaskFull}.pack(),
-               mutant(Mutant::kNoPinFence) ? std::memory_order_release
-                                           : std::memory_order_seq_cst);
+    auto& pin = tree_->clients().pin(self_, hit.pins_[i - first]);
+    const std::uint64_t word = PinWord{step.segment, step.count, hit.mask | kMaskFull}.pack();
+    if (mutant(Mutant::kNoPinFence)) {
+      pin.store(word, std::memory_order_release);
+      continue;
+    }
+    pin.store(word, std::memory_order_seq_cst);
   }
   fault_point(FaultPoint::pin_published);
   return true;
@@ -122,7 +125,6 @@ Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions
     count(Counter::kRestarts, match.restarts);
     if (windowed && match.end != 0) tree_->window(options.mask, match, hit.window);
     if (match.end == 0) break;
-    reader_point(ReaderPoint::kBeforePin);
     if (options.lock && !publish_pins(hit)) {
       count(Counter::kPinsFull, 1);
       hit.status = ErrorCode::PINS_FULL;

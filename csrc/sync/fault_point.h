@@ -82,7 +82,7 @@ enum class Mutant : std::uint32_t {
 enum class ReaderPoint : std::uint32_t {
   kSegmentTaken,  // in a walk, before the next segment is looked for
   kSideLoaded,    // in a window, before the words of the side block
-  kBeforePin,     // after match and window, before pins and validation
+  kBeforePin,     // after match and window, right before the pins are stored
   kValidated,     // after validation, before the answer
 };
 
