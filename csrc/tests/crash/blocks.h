@@ -40,7 +40,7 @@ class PathMaker final {
 
   void make(Dice& dice, std::vector<BlockHash>& out) const {
     out.clear();
-    if (shape_.fan_blocks != 0 && !dice.one_in(4)) {
+    if (shape_.fan_blocks != 0 && !dice.one_in(12)) {
       const std::uint32_t prefix = shape_.fan_blocks + dice.below(2) * shape_.fan_blocks;
       BlockHash h = 7;
       for (std::uint32_t i = 0; i < prefix; ++i) out.push_back(h = chain(h, i));

@@ -38,7 +38,8 @@ bool in_recovery(FaultPoint point) noexcept {
 }
 
 // Points passed by the hundred in every operation: an armed kill should not always hit the first.
-std::uint32_t skip_odds(FaultPoint point) noexcept {
+std::uint32_t skip_odds(FaultPoint point, std::uint64_t passed) noexcept {
+  if (passed < 2000) return 1;
   switch (point) {
     case FaultPoint::logged:
       return 512;
@@ -59,14 +60,14 @@ std::uint32_t skip_odds(FaultPoint point) noexcept {
 
 void at_fault_point(FaultPoint point) {
   const auto i = static_cast<std::size_t>(point);
-  mortal_board->passed[i].fetch_add(1, kRelaxed);
+  const std::uint64_t passed = mortal_board->passed[i].fetch_add(1, kRelaxed);
   if (point == FaultPoint::recover_start && recovery_hook != nullptr) recovery_hook(mortal_dice);
-  if (mortal_board->armed[i].load(kRelaxed) > 0 && mortal_dice.one_in(skip_odds(point)) &&
+  if (mortal_board->armed[i].load(kRelaxed) > 0 && mortal_dice.one_in(skip_odds(point, passed)) &&
       mortal_board->armed[i].fetch_sub(1, kRelaxed) > 0) {
     die(point, Tally::kills_armed);
   }
   if (mortal_rate == 0) return;
-  const std::uint32_t rate = in_recovery(point) ? mortal_rate / 400 + 2 : mortal_rate;
+  const std::uint32_t rate = in_recovery(point) ? mortal_rate / 100 + 2 : mortal_rate;
   if (mortal_dice.one_in(rate)) die(point, Tally::kills_by_rate);
 }
 

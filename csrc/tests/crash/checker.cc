@@ -5,84 +5,30 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "node/session.h"
+#include "tests/crash/events.h"
 #include "tests/crash/inspector.h"
 
 namespace radixshmem::crash {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Block = std::pair<BlockHash, Component>;
-
-// Believes the change events and nothing else, until it is told to resync.
-class EventFollower final {
- public:
-  explicit EventFollower(const ChangeRing& ring) : ring_(ring), cursor_(ring.at_head()) {}
-
-  void follow() {
-    std::array<Change, 256> changes;
-    for (;;) {
-      bool resync = false;
-      const std::size_t got = ring_.drain(cursor_, changes, resync);
-      lost_ = lost_ || resync;
-      for (std::size_t i = 0; i < got; ++i) apply(changes[i]);
-      if (got == 0) return;
-    }
-  }
-
-  // Under the lock. Returns: what is wrong, empty if nothing.
-  std::string compare(const std::vector<TreeBlock>& blocks, Board& board) {
-    follow();
-    std::set<Block> now;
-    for (const TreeBlock& block : blocks) now.emplace(block.hash, block.component);
-    if (lost_) {
-      believed_ = std::move(now);
-      cursor_ = ring_.at_head();
-      lost_ = false;
-      board.count(Tally::ring_resynced);
-      return {};
-    }
-    board.count(Tally::ring_agreed);
-    if (believed_ == now) return {};
-    return "change events and tree differ: " + std::to_string(believed_.size()) + " blocks told, " +
-           std::to_string(now.size()) + " there";
-  }
-
- private:
-  void apply(const Change& change) {
-    switch (change.kind) {
-      case ChangeKind::kStored:
-        believed_.emplace(change.hash, change.component);
-        break;
-      case ChangeKind::kRemoved:
-        believed_.erase({change.hash, change.component});
-        break;
-      case ChangeKind::kCleared:
-        believed_.clear();
-        break;
-    }
-  }
-
-  const ChangeRing& ring_;
-  ChangeRing::Cursor cursor_;
-  std::set<Block> believed_;
-  bool lost_ = true;
-};
 
 // Every undone transaction makes the follower resync, so it compares often.
 void check_events(Board& board, Session& session, EventFollower& events) {
   std::string wrong;
-  (void)session.locked(
-      [&] { wrong = events.compare(TreeInspector::blocks(session.tree()), board); });
+  bool resynced = false;
+  if (session.locked([&] {
+        wrong = events.compare(TreeInspector::blocks(session.tree()), resynced);
+      })) {
+    board.count(resynced ? Tally::ring_resynced : Tally::ring_agreed);
+  }
   if (!wrong.empty()) board.violate("check: %s", wrong.c_str());
 }
 

@@ -54,14 +54,16 @@ struct Options {
   Options o = tiny_options();
   o.label = "fan";
   o.plan.segment_blocks = 64;
-  o.plan.slots = {1400, 120, 40};
+  o.plan.slots = {3500, 120, 40};
   o.plan.swa_window_blocks = 20;
   o.plan.max_pins = 200;
   o.held_pins = 70;
-  o.calm = 30;
-  o.shape.max_blocks = 150;
+  o.calm = 100;
+  o.shape.roots = 2;
+  o.shape.short_roots = 30;
+  o.shape.max_blocks = 12;
   o.shape.fan_blocks = 64;
-  o.shape.fans = 900;
+  o.shape.fans = 2500;
   return o;
 }
 
