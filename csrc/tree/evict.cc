@@ -160,12 +160,18 @@ std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
     change_children(parent, start, -1);
     fault_point(FaultPoint::evict_parent);
     const Segment p = segment(parent);
-    // A leaf that was only kept by its children is as recent as the last of them.
+    // A parent that was kept by its children alone is as recent as the last of them: next in turn,
+    // so that an unused path goes from its end to its root. One that was used since waits again.
     const std::uint32_t touched = cut->touch.load(kRelaxed);
-    if (static_cast<std::int32_t>(touched - p->touch.load(kRelaxed)) > 0) {
-      p->touch.store(touched, kRelaxed);
+    const bool as_old = static_cast<std::int32_t>(touched - p->touch.load(kRelaxed)) >= 0;
+    if (as_old) p->touch.store(touched, kRelaxed);
+    if (p.head().count > p.floor()) {
+      if (as_old) {
+        eviction_.push_front(parent);
+      } else {
+        eviction_.push_back(parent);
+      }
     }
-    if (p.head().count > p.floor()) eviction_.push_back(parent);
   }
   arena_.push(id);
   return blocks;
