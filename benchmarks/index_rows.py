@@ -14,7 +14,7 @@ import workload
 from coprocess import RadixBench
 from peers import DynamoTree, SglangTree, store_event
 from rows import Row, bounded, interleave, skipped
-from server_process import own_name, radix_server
+from server_process import own_name, radix_server, server_status
 from workload import Workload
 
 import radixshmem
@@ -218,12 +218,14 @@ def evict_rows(load: Workload, rounds: int, bench: RadixBench | None) -> list[Ro
         if bench is not None:
             measurements["random access"] = lambda: bench.measure("walk")
         samples = interleave(rounds, measurements)
+        steps = [_steps_per_victim(each.name) for each in (small_client, client)]
     ten_times = bounded(
         f"{figure}, {capacity / small_capacity:.0f}x the blocks",
         samples,
         f"{capacity} blocks",
         f"{small_capacity} blocks",
         2.0,
+        note=f"{steps[0]:.2f} and {steps[1]:.2f} list steps per victim",
     )
     if bench is None:
         return [skipped(figure, "needs radix_bench for the random access"), ten_times]
@@ -231,3 +233,9 @@ def evict_rows(load: Workload, rounds: int, bench: RadixBench | None) -> list[Ro
         figure, samples, f"{capacity} blocks", "random access", 20.0, note="dependent accesses"
     )
     return [row, ten_times]
+
+
+def _steps_per_victim(server_name: str) -> float:
+    """Segments that evictions looked at, for each that they cut."""
+    counters = server_status(server_name)["counters"]
+    return float(counters["eviction_steps"]) / float(counters["eviction_victims"])

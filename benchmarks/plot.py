@@ -31,7 +31,7 @@ def draw(rows: Sequence[Row], path: Path, caption: str) -> None:
             f"the picture needs matplotlib: pip install matplotlib ({error})"
         ) from error
     shown = [(row, ratio) for row in rows if (ratio := headroom(row)) is not None]
-    figure, axes = plt.subplots(figsize=(11, 0.55 * len(shown) + 1.6), layout="constrained")
+    figure, axes = plt.subplots(figsize=(11, 0.42 * len(shown) + 1.4), layout="constrained")
     FigureCanvasAgg(figure)
     places = range(len(shown) - 1, -1, -1)
     ratios = [ratio for _, ratio in shown]
@@ -46,7 +46,7 @@ def draw(rows: Sequence[Row], path: Path, caption: str) -> None:
         sign = ">=" if row.at_least else "<="
         text = f" {row.value:.3g} {row.unit} ({sign} {row.bound:.3g})"
         axes.text(max(ratio, 1.0), place, text, va="center", fontsize=8)
-    axes.margins(x=0.25)
+    axes.margins(x=0.25, y=0.02)
     axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle("radixshmem benchmark", x=0.01, ha="left", fontweight="bold")
     figure.text(0.01, 0.005, caption, fontsize=7, color="#555555")

@@ -39,7 +39,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     """First column left, the others right; in full also when the output is not a terminal."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=160)
+        console = Console(width=180)
     console.print(title, highlight=False)
     table = Table()
     for index, column in enumerate(columns):

@@ -99,7 +99,7 @@ def time_text(seconds: float) -> str:
 def table_cells(row: Row) -> tuple[str, str, str, str, str, str]:
     """Figure, measured, compared with, value, must be, reached."""
     if row.value is None:
-        return (row.figure, "", "", "", "", row.note)
+        return (row.figure, row.note, "", "", "", "")
     sign = ">=" if row.at_least else "<="
     reached = {True: "yes", False: "NO", None: ""}[row.reached]
     return (

@@ -67,7 +67,7 @@ def test_skipped_row_claims_nothing() -> None:
     made = skipped("f", "no peer")
     assert made.reached is None
     assert headroom(made) is None
-    assert table_cells(made) == ("f", "", "", "", "", "skipped: no peer")
+    assert table_cells(made) == ("f", "skipped: no peer", "", "", "", "")
 
 
 def test_headroom_is_above_one_exactly_if_reached() -> None:
