@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import socket
+import weakref
 from collections.abc import Awaitable, Callable
 
 from .errors import RadixError
@@ -20,43 +21,54 @@ __all__ = ["ControlSocket"]
 
 _log = logging.getLogger("radixshmem.server")
 
+_BACKLOG = 128
+_PAUSE_S = 1.0  # after a connection could not be accepted, e.g. for want of descriptors
+
 Handler = Callable[[Request, socket.socket], Awaitable[Reply]]
 
 
 class ControlSocket:
-    """A listening UNIX socket. `handle` answers requests, `hung_up` hears of every ending."""
+    """A listening UNIX socket. `handle` answers requests, `hung_up` hears of every ending.
+
+    Connections are accepted here rather than by asyncio's server, so that `close` knows every one
+    of them, also those that were accepted a moment before.
+    """
 
     def __init__(self, path: str, handle: Handler, hung_up: Callable[[], None]) -> None:
         self._path = path
         self._handle = handle
         self._hung_up = hung_up
-        self._server: asyncio.AbstractServer | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
+        self._connections: dict[asyncio.Task[None], socket.socket] = {}
         self._inode = -1
-        self._closing = False
+        _open_sockets.add(self)
 
     async def open(self, mode: int, gid: int) -> None:
         """Bind and listen. The file has its final mode before anybody can connect."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            listener.setblocking(False)
             listener.bind(self._path)
             self._inode = os.stat(self._path).st_ino
             os.chmod(self._path, mode)
             if gid >= 0:
                 os.chown(self._path, -1, gid)
-            self._server = await asyncio.start_unix_server(self._accept, sock=listener)
+            listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
             self._unlink()
             raise RadixError(
                 f"cannot listen at {self._path} ({error.strerror}); choose another --endpoint"
             ) from error
+        self._listener = listener
+        self._resume()
 
     async def close(self) -> None:
         """Stop listening, end all connections, remove the socket file if it is still ours."""
-        self._closing = True
-        if self._server is not None:
-            self._server.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
         await cancel_all(self._connections)
         self._unlink()
 
@@ -65,26 +77,50 @@ class ControlSocket:
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._closing:  # accepted just before close() stopped listening
-            writer.close()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
+    def _resume(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            await self._serve(reader, writer)
+            connection, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            _log.warning("cannot accept a control connection: %s; pausing", error)
+            loop.remove_reader(listener)
+            loop.call_later(_PAUSE_S, self._resume)
+            return
+        task = loop.create_task(self._serve(connection))
+        self._connections[task] = connection
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        connection = self._connections.pop(task)
+        if task.cancelled():
+            connection.close()  # a task that is cancelled before its first step closes nothing
+        elif (error := task.exception()) is not None:
+            _log.error("a control connection failed", exc_info=error)
+        self._hung_up()
+
+    async def _serve(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        try:
+            await self._answer(reader, writer, connection)
         except ProtocolError as error:
             _log.warning("closing a control connection: %s", error)
-        except (ConnectionError, asyncio.CancelledError):
-            pass  # the peer went away, or the server closes
+        except ConnectionError:
+            pass  # the peer went away
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
         finally:
-            self._connections.discard(task)
             writer.close()
-            self._hung_up()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("socket")
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: socket.socket
+    ) -> None:
         while (request := await read_request(reader)) is not None:
             try:
                 if request.protocol != PROTOCOL_VERSION:
@@ -97,3 +133,20 @@ class ControlSocket:
                 _log.debug("refusing %s: %s", type(request).__name__, error)
                 reply = failure_of(error)
             await write_reply(writer, reply)
+
+    def drop_in_child(self) -> None:
+        """Close a forked child's duplicates: they would keep the socket alive after its server."""
+        for duplicate in (self._listener, *self._connections.values()):
+            if duplicate is not None:
+                duplicate.close()
+
+
+_open_sockets: weakref.WeakSet[ControlSocket] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for control in list(_open_sockets):
+        control.drop_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -97,6 +97,11 @@ class Process:
                 stream.close()
         return code
 
+    def kill_only(self) -> None:
+        """SIGKILL, and wait for its death, but not for its children to close the output."""
+        self._process.kill()
+        self._process.wait(DEADLINE_S)
+
     def kill(self) -> None:
         """SIGKILL, and wait. Harmless when it has ended."""
         if self._process.poll() is None:

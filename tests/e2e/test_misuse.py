@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 from e2e.harness import GEOMETRY, Process, path_hashes
 
 from radixshmem_core.client import RadixClient
+from radixshmem_core.config import ServerConfig
 from radixshmem_core.errors import RadixError
 from radixshmem_core.server import RadixServer
 from radixshmem_core.values import InsertError
@@ -264,3 +266,27 @@ def test_forked_child_of_a_server_process_harms_nobody(server: RadixServer) -> N
         assert client.status().mode == "ready"
         with RadixClient(server.name) as late:
             assert late.query(path_hashes(1)).common_hit == 0
+
+
+def test_forked_child_does_not_keep_the_socket_of_a_dead_server(
+    region_name: str, start_client: Callable[[str], Process]
+) -> None:
+    process = start_client(
+        """
+from radixshmem_core.config import ServerConfig
+from radixshmem_core.server import RadixServer
+server = RadixServer(ServerConfig(name, data_bytes="1M")).start()
+client = RadixClient(name, geometry)
+child = os.fork()
+if child == 0: signal.pause()
+say(child)
+hear()
+"""
+    )
+    child = int(process.line())
+    try:
+        process.kill_only()
+        with RadixServer(ServerConfig(region_name, data_bytes="1M")) as server:
+            assert server.info().mode == "waiting"  # neither the name nor the socket is taken
+    finally:
+        os.kill(child, signal.SIGKILL)
