@@ -62,7 +62,7 @@ void Tree::insert_aux(Component c, std::span<const BlockHash> hashes,
     const Segment holder = segment(id);
     const std::uint32_t entry = p - holder.start();
     if (holder->side.load(kRelaxed) == 0 && sides_.free_count() == 0) {
-      evict_aux_until(c, 0, /*for_side=*/true);
+      evict_aux_until(c, 0, /*for_side=*/true, {found.deepest, id});
     }
     const SideId attached = holder->side.load(kRelaxed);
     if (attached == 0 && sides_.free_count() == 0) {
@@ -140,10 +140,11 @@ void Tree::free_aux(SegmentId id, std::uint32_t from, std::uint32_t to, bool pub
 }
 
 std::uint32_t Tree::evict_aux(Component c, std::uint32_t wanted) noexcept {
-  return evict_aux_until(c, wanted, /*for_side=*/false);
+  return evict_aux_until(c, wanted, /*for_side=*/false, OwnWindow{});
 }
 
-std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_side) noexcept {
+std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_side,
+                                    OwnWindow keep) noexcept {
   struct Pick {
     SideId side = 0;  // 0 = rolled back
     std::uint32_t pool_index = 0;
@@ -184,8 +185,11 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
         sides_.push_back(id, list);
         continue;
       }
-      const std::uint32_t low =
-          pinned_depth(sides_.block(id).segment.load(kRelaxed));
+      const SegmentId holder = sides_.block(id).segment.load(kRelaxed);
+      std::uint32_t low = pinned_depth(holder);
+      for (SegmentId own = keep.deepest; own != keep.end; own = segment(own).parent()) {
+        if (own == holder) low = segment_blocks();  // what this insert says has landed stays
+      }
       const std::uint32_t before = picked;
       for (std::uint32_t q = 0; q < aux_pools(); ++q) {
         if (q != list && !for_side) continue;

@@ -222,7 +222,13 @@ class Tree final {
   void free_aux(SegmentId id, std::uint32_t from, std::uint32_t to, bool publish,
                 std::array<SlotPool::Freeing, kComponents>& freeing) noexcept;
   void detach_side(SideId id) noexcept;
-  std::uint32_t evict_aux_until(Component c, std::uint32_t wanted, bool for_side) noexcept;
+  // Segments from `deepest` up to, not including, `end`: where an insert has just put slots.
+  struct OwnWindow {
+    SegmentId deepest = 0;
+    SegmentId end = 0;
+  };
+  std::uint32_t evict_aux_until(Component c, std::uint32_t wanted, bool for_side,
+                                OwnWindow keep) noexcept;
 
   // rebuild.cc
   void rebuild() noexcept;
