@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t kSessions = 3;  // two of one group, one on its own
 constexpr std::array kAll{Component::kFull, Component::kSwa, Component::kMamba};
 constexpr std::uint64_t kOperationsPerCheck = 500;
-constexpr std::size_t kMostPinned = 24;
+constexpr std::size_t kFewPins = 24;
+constexpr std::size_t kManyPins = 400;  // more than the sessions have
 
 std::uint64_t digest(std::uint64_t parent, std::uint64_t token) {
   return mix_hash(parent * 0x9e3779b97f4a7c15u + token + 1);
@@ -47,10 +48,10 @@ Path ModelDriver::random_path() {
   std::uint32_t length = 1 + below(options_.longest_path);
   std::uint32_t leave = below(4) == 0 ? below(length + 1) : s * below(length / s + 1) + below(3);
   std::uint64_t tail = 1 + below(4);
-  if (options_.wide && below(4) != 0) {
+  if (options_.wide && below(100) != 0) {
     leave = s;
     length = s + 1;
-    tail = 1 + below(2000);
+    tail = 1 + below(20'000);
   }
   Path path;
   std::uint64_t h = digest(0, trunk);
@@ -221,7 +222,7 @@ void ModelDriver::do_query() {
     ++seen_.pinned;
     pinned_.push_back(std::unique_ptr<Pinned>(new Pinned{std::move(hit), s, nullptr, {}, {}}));
     pin_model(*pinned_.back(), found, mask);
-    while (pinned_.size() > (below(200) == 0 ? 10 * kMostPinned : kMostPinned)) do_finalize();
+    while (pinned_.size() > most_pinned_) do_finalize();
   } else if (below(4) == 0) {
     unpinned_.push_back({std::move(hit), path});
     if (unpinned_.size() > 20) unpinned_.pop_front();
@@ -389,6 +390,7 @@ void ModelDriver::do_insert() {
   ModelBlock* parent = from > 0 ? found[from - 1] : nullptr;
   while (!events_.empty() && !failed_) {
     if (parent != nullptr) model_.pin(parent);
+    if (events_.front().kind == ChangeKind::kRemoved) ++seen_.segment_evictions;
     apply_removals();
     if (parent != nullptr) model_.unpin(parent);
     if (events_.empty()) break;
@@ -434,7 +436,8 @@ void ModelDriver::do_insert_aux() {
   if (below(10) != 0) path.resize(1 + below(known));
   const auto n = static_cast<Position>(path.size());
   const std::uint32_t most = c == Component::kMamba ? 1 : rig_.plan().swa_window_blocks;
-  const std::vector<Held> mine = take_held(s, c, std::min<std::size_t>(most, n));
+  const std::uint32_t wanted = below(2) == 0 ? 1 : most;
+  const std::vector<Held> mine = take_held(s, c, std::min<std::size_t>(wanted, n));
   if (mine.empty()) return;
   Slots slots = ids(mine);
   std::vector<Held> spared;
@@ -465,7 +468,10 @@ void ModelDriver::do_insert_aux() {
     for (Position p = n; p-- > first && !failed_;) {
       const std::int32_t slot = slots[p - first];
       if (slot == -1) continue;
-      if (found[p]->slot[k] < 0) apply_removals();  // for a side block, if need be
+      if (found[p]->slot[k] < 0) {  // a side block may have to be freed
+        seen_.side_evictions += !events_.empty() && events_.front().kind == ChangeKind::kRemoved;
+        apply_removals();
+      }
       const bool stored = !events_.empty() && events_.front().kind == ChangeKind::kStored &&
                           events_.front().hash == path[p] && events_.front().component == c;
       if (found[p]->slot[k] >= 0) {
@@ -632,7 +638,7 @@ void ModelDriver::do_reattach() {
 void ModelDriver::step() {
   const std::uint32_t dice = below(1000);
   if (dice < 330) do_query();
-  else if (dice < 420) do_finalize();
+  else if (dice < 420) most_pinned_ == kManyPins ? do_query() : do_finalize();
   else if (dice < 460) do_extend();
   else if (dice < 480) do_validate();
   else if (dice < 680) do_allocate();
@@ -641,7 +647,7 @@ void ModelDriver::step() {
   else if (dice < 960) do_bad_request();
   else if (dice < 985) do_recycle();
   else if (dice < 998) do_evict();
-  else if (below(4) != 0) do_reattach();
+  else if (below(options_.wide ? 40 : 4) != 0) do_reattach();
   else do_reset();
 }
 
@@ -652,6 +658,7 @@ bool ModelDriver::run(std::uint64_t operations) {
     expect_counts("after a call");
     if (operation_ % kOperationsPerCheck != 0 || failed_) continue;
     ++seen_.checks;
+    if (below(10) == 0) most_pinned_ = below(4) == 0 ? kManyPins : kFewPins;
     const std::string wrong = problems(sessions_[0]);
     if (!wrong.empty()) fail(wrong);
     const auto blocks = ServerRig::take(sessions_[0]->total_blocks());

@@ -32,12 +32,16 @@ class ModelDriver final {
   // Runs `operations` calls. Returns: false at the first difference (told by a test failure).
   [[nodiscard]] bool run(std::uint64_t operations);
   // How often something happened: a test asserts that nothing stayed at zero.
+#define RADIX_SEEN(X)                                                                     \
+  X(hits) X(misses) X(windows) X(pinned) X(pins_full) X(attached) X(unused)               \
+  X(path_missing) X(bad_request) X(mempool_full) X(short_allocations) X(evicted)          \
+  X(aux_evicted) X(aux_refused) X(extended) X(stale_cursors) X(resets) X(zombie_calls)    \
+  X(reattached) X(still_valid) X(invalid) X(checks) X(segment_evictions) \
+  X(side_evictions)
   struct Seen {
-    std::uint64_t hits = 0, misses = 0, windows = 0, pinned = 0, pins_full = 0;
-    std::uint64_t attached = 0, unused = 0, path_missing = 0, bad_request = 0, mempool_full = 0;
-    std::uint64_t short_allocations = 0, evicted = 0, aux_evicted = 0, aux_refused = 0;
-    std::uint64_t extended = 0, stale_cursors = 0, resets = 0, zombie_calls = 0, reattached = 0;
-    std::uint64_t still_valid = 0, invalid = 0, checks = 0;
+#define RADIX_FIELD(name) std::uint64_t name = 0;
+    RADIX_SEEN(RADIX_FIELD)
+#undef RADIX_FIELD
   };
   [[nodiscard]] const Seen& seen() const noexcept { return seen_; }
 
@@ -112,6 +116,7 @@ class ModelDriver final {
   std::deque<Cursor> cursors_;
   ChangeRing::Cursor events_cursor_;
   std::deque<Change> events_;
+  std::size_t most_pinned_ = 20;
   std::uint32_t zombie_pins_ = 0;
   bool zombies_ = false;  // slots of before a reset may be held
   bool failed_ = false;

@@ -36,19 +36,23 @@ ModelDriver::Seen run(const IndexPlan& plan, DriverOptions options, std::uint64_
               static_cast<unsigned long long>(count));
   ModelDriver driver(plan, options);
   EXPECT_TRUE(driver.run(count));
-  return driver.seen();
+  const ModelDriver::Seen& seen = driver.seen();
+#define RADIX_PRINT(name) \
+  std::printf("%s " #name " %llu\n", "  ", static_cast<unsigned long long>(seen.name));
+  RADIX_SEEN(RADIX_PRINT)
+#undef RADIX_PRINT
+  return seen;
 }
 
 TEST(ModelTest, AllComponentsInTinyPools) {
   DriverOptions options;
   IndexPlan plan = small_plan(220, 40, 12);
-  const ModelDriver::Seen seen = run(plan, options, operations(60));
+  const ModelDriver::Seen seen = run(plan, options, operations(50));
   for (const std::uint64_t count :
        {seen.hits, seen.misses, seen.windows, seen.pinned, seen.pins_full, seen.attached,
-        seen.unused, seen.path_missing, seen.bad_request, seen.mempool_full,
-        seen.short_allocations, seen.evicted, seen.aux_evicted, seen.aux_refused, seen.extended,
-        seen.stale_cursors, seen.resets, seen.zombie_calls, seen.reattached, seen.still_valid,
-        seen.invalid, seen.checks}) {
+        seen.unused, seen.path_missing, seen.bad_request, seen.short_allocations, seen.evicted,
+        seen.aux_evicted, seen.aux_refused, seen.extended, seen.stale_cursors, seen.resets,
+        seen.zombie_calls, seen.reattached, seen.still_valid, seen.invalid, seen.checks}) {
     EXPECT_GT(count, 0u);
   }
 }
@@ -57,9 +61,18 @@ TEST(ModelTest, WindowsLongerThanASegment) {
   DriverOptions options;
   options.seed = 1000;
   options.longest_path = 90;
-  const ModelDriver::Seen seen = run(small_plan(300, 120, 0, 35), options, operations(20));
+  const ModelDriver::Seen seen = run(small_plan(300, 120, 0, 35), options, operations(15));
   EXPECT_GT(seen.windows, 0u);
   EXPECT_GT(seen.aux_evicted, 0u);
+}
+
+TEST(ModelTest, SideBlocksRunOutBeforeAuxSlots) {
+  DriverOptions options;
+  options.seed = 3000;
+  options.longest_path = 40;
+  const ModelDriver::Seen seen = run(small_plan(900, 60, 6, 20), options, operations(15));
+  EXPECT_GT(seen.side_evictions, 0u);
+  EXPECT_GT(seen.mempool_full, 0u);
 }
 
 TEST(ModelTest, SegmentsRunOutBeforeSlots) {
@@ -68,10 +81,12 @@ TEST(ModelTest, SegmentsRunOutBeforeSlots) {
   options.wide = true;
   options.trunks = 2;
   options.longest_path = 100;
-  IndexPlan plan = small_plan(1400);
+  IndexPlan plan = small_plan(3000);
   plan.segment_blocks = 64;
+  plan.ring_entries = 8192;
   const ModelDriver::Seen seen = run(plan, options, operations(20));
-  EXPECT_GT(seen.evicted, 0u);
+  EXPECT_GT(seen.segment_evictions, 0u);
+  EXPECT_GT(seen.mempool_full, 0u);
 }
 
 }  // namespace
