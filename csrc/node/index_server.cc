@@ -155,12 +155,18 @@ bool IndexServer::client_alive(ClientId id) const noexcept { return live_->held_
 Result<std::uint32_t> IndexServer::release_client(ClientId id) {
   Tree& tree = session_->tree();
   const bool exited = tree.clients().entry(id).exited.load(std::memory_order_relaxed) != 0;
+  const auto& recoveries = tree.control().work.recoveries;
+  const std::uint64_t seen = recoveries.load(std::memory_order_relaxed);
   std::array<std::vector<std::int32_t>, kComponents> owned;
   for (const Component c : kAllComponents) {
     owned[static_cast<std::size_t>(c)] = tree.slots_of(c, client_owner(id));
   }
   std::uint32_t released = 0;
+  bool outdated = false;
   const bool done = session_->locked([&] {
+    // An undo since then may have given the client slots back that a newer member had in hand.
+    outdated = recoveries.load(std::memory_order_relaxed) != seen;
+    if (outdated) return;
     for (const Component c : kAllComponents) {
       released += tree.release_owned(c, owned[static_cast<std::size_t>(c)], client_owner(id),
                                      /*to_quarantine=*/!exited);
@@ -168,6 +174,7 @@ Result<std::uint32_t> IndexServer::release_client(ClientId id) {
     tree.clients().free_entry(id);
   });
   if (!done) return Error{ErrorCode::TIMEOUT, "reap: the writer lock is busy: try later"};
+  if (outdated) return Error{ErrorCode::TIMEOUT, "reap: another owner of the lock died: try later"};
   return released;
 }
 

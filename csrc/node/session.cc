@@ -297,16 +297,25 @@ void Session::close() noexcept {
     (void)locked([&] {
       clients.clear_pins(self_);
     });
-    for (std::size_t k = 0; k < kComponents; ++k) {
-      owned[k] = tree_->slots_of(static_cast<Component>(k), client_owner(self_));
-    }
-    (void)locked([&] {
+    // A member of the group may die while it inserts a slot of ours: whoever takes its lock undoes
+    // that, and the slot is ours again. Then the list is out of date, and is made again.
+    const auto& recoveries = tree_->control().work.recoveries;
+    for (bool again = true; again;) {
+      const std::uint64_t seen = recoveries.load(std::memory_order_relaxed);
       for (std::size_t k = 0; k < kComponents; ++k) {
-        tree_->release_owned(static_cast<Component>(k), owned[k], client_owner(self_),
-                             /*to_quarantine=*/false);
+        owned[k] = tree_->slots_of(static_cast<Component>(k), client_owner(self_));
       }
-      clients.free_entry(self_);
-    });
+      again = false;
+      (void)locked([&] {
+        again = recoveries.load(std::memory_order_relaxed) != seen;
+        if (again) return;
+        for (std::size_t k = 0; k < kComponents; ++k) {
+          tree_->release_owned(static_cast<Component>(k), owned[k], client_owner(self_),
+                               /*to_quarantine=*/false);
+        }
+        clients.free_entry(self_);
+      });
+    }
   }
   // The server's file and byte 0 are IndexServer's; a client's go here. The last client of an index
   // whose server has gone for good takes the live file with it.
