@@ -77,7 +77,7 @@ class IndexServer final {
   std::shared_ptr<LiveFile> live_;
   std::shared_ptr<Session> session_;
   std::array<std::vector<std::int32_t>, kComponents> quarantined_;
-  std::uint64_t quarantined_seen_ = 0;
+  std::uint64_t quarantined_seen_ = ~std::uint64_t{0};  // a new server looks once in any case
 };
 
 }  // namespace radixshmem

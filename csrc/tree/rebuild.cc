@@ -135,8 +135,8 @@ void Tree::restore_owners() noexcept {
         if (owner != kOwnerTree) p.restore_owner(slot, kOwnerTree);
       } else if (owner == kOwnerTree) {
         // Without its log nobody knows who was handing it over: a dead process may still write it.
-        p.restore_owner(slot, log_lost ? kOwnerQuarantine : 0);
         if (log_lost) control_->work.quarantined_slots.fetch_add(1, kRelaxed);
+        p.restore_owner(slot, log_lost ? kOwnerQuarantine : 0);
       }
     }
     p.rebuild_free_list();

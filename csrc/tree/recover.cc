@@ -61,8 +61,8 @@ void Tree::quarantine_server_slots() noexcept {
   for (const Component c : {Component::kFull, Component::kSwa, Component::kMamba}) {
     for (SlotId slot = 0; slot < pool(c).size(); ++slot) {
       if (pool(c).owner(slot) != kOwnerServer) continue;
-      pool(c).restore_owner(slot, kOwnerQuarantine);
       control_->work.quarantined_slots.fetch_add(1, kRelaxed);
+      pool(c).restore_owner(slot, kOwnerQuarantine);
     }
   }
 }

@@ -84,6 +84,8 @@ std::uint32_t Tree::release_owned(Component c, std::span<const std::int32_t> slo
          slots.subspan(begin, std::min(kBatch, slots.size() - begin))) {
       if (pool(c).owner(static_cast<SlotId>(slot)) != owner) continue;
       if (to_quarantine) {
+        // Counted first: a count too many makes somebody look, one too few leaves slots behind.
+        control_->work.quarantined_slots.fetch_add(1, std::memory_order_relaxed);
         pool(c).set_owner(static_cast<SlotId>(slot), kOwnerQuarantine);
       } else {
         freeing.add(static_cast<SlotId>(slot));
@@ -93,9 +95,6 @@ std::uint32_t Tree::release_owned(Component c, std::span<const std::int32_t> slo
     }
     freeing.finish();
     commit();
-  }
-  if (to_quarantine) {
-    control_->work.quarantined_slots.fetch_add(released, std::memory_order_relaxed);
   }
   return released;
 }
