@@ -80,7 +80,7 @@ Litmus meet(Mutant mutant, std::chrono::seconds limit, std::uint64_t most) {
     if ((log.entry[log.entries.load() - 1].where.load() & 0xff) != kHeadTag) return;
     writer_at.store(now, std::memory_order_release);
     (void)wait_for(reader_at, now);
-    delay(now % 257);
+    delay(now % 1021);
   };
   lab.put(lab.writer(), path);
   Litmus result;
