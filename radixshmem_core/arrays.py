@@ -51,16 +51,15 @@ def _flat(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
 
 def _from_sequence(values: Any, dtype: type, what: str) -> npt.NDArray[Any]:
     try:
-        array = np.asarray(values)
-        if array.size == 0:
-            return array.astype(dtype)
-        if isinstance(values, (list, tuple)):
-            if any(isinstance(value, (float, np.floating, bool, str)) for value in values):
-                raise TypeError("not integers")
-            array = np.asarray(values, dtype=dtype)
+        if not isinstance(values, (list, tuple)):
+            array = np.asarray(values)
+            return array.astype(dtype) if array.size == 0 else array
+        for kind in set(map(type, values)):  # NumPy would round floats without a word
+            if not issubclass(kind, (int, np.integer)) or kind is bool:
+                raise TypeError(f"it holds {kind.__name__}")
+        return np.asarray(values, dtype=dtype)
     except (TypeError, OverflowError, ValueError) as error:
         raise ValueError(
             f"{what} of type {type(values).__name__} cannot be used ({error}); give a NumPy array "
             f"of {np.dtype(dtype).name}"
         ) from error
-    return array
