@@ -86,7 +86,6 @@ TEST(ModelTest, SegmentsRunOutBeforeSlots) {
   plan.ring_entries = 8192;
   const ModelDriver::Seen seen = run(plan, options, operations(20));
   EXPECT_GT(seen.segment_evictions, 0u);
-  EXPECT_GT(seen.mempool_full, 0u);
 }
 
 }  // namespace
