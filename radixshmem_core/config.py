@@ -109,11 +109,7 @@ class ServerConfig:
         if self.data_bytes is not None:
             self.data_bytes = parse_size(self.data_bytes, "data_bytes")
         self.directory_bytes = parse_size(self.directory_bytes, "directory_bytes")
-        devices = self.transfer_dev
-        listed = [devices] if isinstance(devices, str) else list(devices)
-        self.transfer_dev = tuple(
-            d.strip() for item in listed for d in item.split(",") if d.strip()
-        )
+        self.transfer_dev = _split_names("transfer_dev", self.transfer_dev)
         self.validate()
 
     @property
@@ -230,6 +226,13 @@ class ServerConfig:
             if (field.metadata["group"] != "server" or field.name == "max_nodes")
             and getattr(self, field.name) != field.default
         ]
+
+
+def _split_names(what: str, value: object) -> tuple[str, ...]:
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, (list, tuple)) or not all(isinstance(item, str) for item in listed):
+        raise ValueError(f"{what} is {value!r}; give names, or one text with commas")
+    return tuple(name.strip() for item in listed for name in item.split(",") if name.strip())
 
 
 def check_name(what: str, name: str) -> None:

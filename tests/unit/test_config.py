@@ -97,6 +97,8 @@ def test_replace_validates_again() -> None:
         ({"directory_replicas": 3}, "directory_replicas is 3"),
         ({"port_range": "9-1"}, "port_range is '9-1'"),
         ({"transfer_protocol": "udp"}, "transfer_protocol is 'udp'"),
+        ({"transfer_dev": 5}, "transfer_dev is 5"),
+        ({"transfer_dev": ["a", 5]}, "transfer_dev is ['a', 5]"),
         ({"registry": "zookeeper://h"}, "use etcd://"),
         ({"registry": "etcd://h:2379"}, NOT_IN_THIS_VERSION),
         ({"registry": "file:///tmp/r"}, NOT_IN_THIS_VERSION),
