@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from . import _core
 from .config import ServerConfig
-from .errors import RadixError
+from .errors import GeometryMismatch, RadixError, ServerNotReady
 from .host import access_of_group
 from .identity import Identity
 from .ownership import FileLock, region_file
@@ -52,6 +52,8 @@ def data_name_of(config: ServerConfig) -> str:
 def clear_leftovers(owner: _core.IndexServer, config: ServerConfig) -> None:
     """Delete what a dead server of this name left. RadixError if another server owns a part."""
     data_name = data_name_of(config)
+    if config.data_name:
+        _check_is_slot_region(data_name, config.hugepage_path)
     files = [region_file(config.name), region_file(data_name, config.hugepage_path)]
     for path in files:
         with contextlib.suppress(FileNotFoundError):
@@ -62,6 +64,19 @@ def clear_leftovers(owner: _core.IndexServer, config: ServerConfig) -> None:
         owner.reclaim()
     if SlotStore.destroy(data_name, config.hugepage_path):
         _log.warning("%s: removed the slot region %s left there", config.name, data_name)
+
+
+def _check_is_slot_region(name: str, hugepage_path: str) -> None:
+    """RadixError for a file under a name of the user's choice that may be anything."""
+    try:
+        SlotStore.attach(name, hugepage_path, timeout_ms=0, read_only=True).close()
+    except (ServerNotReady, GeometryMismatch):
+        return  # none, one whose maker died, one of another version
+    except RadixError as error:
+        raise RadixError(
+            f"data_name is {name}, but that file is no slot region and is left alone ({error}); "
+            "choose another data_name"
+        ) from error
 
 
 def create_regions(owner: _core.IndexServer, config: ServerConfig, slots: SlotPlan) -> Regions:

@@ -346,6 +346,16 @@ def test_data_region_of_another_living_server_is_never_touched(
         assert client.store.read_slot(0) == bytes(4096)
 
 
+def test_unrelated_file_under_data_name_is_left_alone(region_name: str) -> None:
+    precious = SHM / f"{region_name[1:]}_precious"
+    precious.write_bytes(b"precious")
+    config = ServerConfig(region_name, data_bytes="1M", data_name=f"{region_name}_precious")
+    with pytest.raises(RadixError, match="no slot region and is left alone"):
+        RadixServer(config).start()
+    assert precious.read_bytes() == b"precious"
+    precious.unlink()
+
+
 def test_socket_of_another_process_is_not_taken(region_name: str, tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
     listener = socket.socket(socket.AF_UNIX)
