@@ -129,14 +129,14 @@ class TreeInspector final {
       return;
     }
     if (parent == 0) return;
-    if (!tree_.arena_.valid(parent) || !tree_.segment(parent).head().live() ||
-        tree_.segment(parent).start() >= start ||
-        start > tree_.segment(parent).start() + tree_.segment(parent).head().count) {
+    const bool lives = tree_.arena_.valid(parent) && tree_.segment(parent).head().live();
+    const Position behind = lives ? start - tree_.segment(parent).start() : 0;  // entries of it
+    if (behind == 0 || behind > std::min(tree_.segment(parent).head().count, s())) {
       report("I3 segment %u at %u has the bad parent %u", id, start, parent);
       return;
     }
     branches_[parent].resize(s());
-    ++branches_[parent][start - tree_.segment(parent).start() - 1];
+    ++branches_[parent][behind - 1];
   }
 
   void check_side(SegmentId id, SideId side, SegmentHead head) {

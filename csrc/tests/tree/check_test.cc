@@ -100,6 +100,11 @@ TEST_F(CheckTest, I3ParentEndsBeforeItsChild) {
   header(last_)->parent = first_;
   expect("I3");
 }
+TEST_F(CheckTest, I3ParentThatClaimsMoreThanItCanHold) {
+  header(first_)->head = next_head(header(first_)->head, SegmentState::kLive, 1023, 1023);
+  header(last_)->parent = first_;
+  expect("I3");
+}
 TEST_F(CheckTest, I3RootWithAParent) {
   header(first_)->parent = last_;
   expect("I3");
