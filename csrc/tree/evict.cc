@@ -74,21 +74,17 @@ std::uint32_t Tree::pinned_depth(SegmentId id) const noexcept {
 }
 
 std::uint32_t Tree::choose_victims(std::uint32_t wanted, bool for_segment, Protected keep,
-                                   bool second_chance, std::array<Victim, kMaxVictims>& out,
-                                   SegmentId& lap_mark, bool& lapped) noexcept {
+                                   std::array<Victim, kMaxVictims>& out,
+                                   EvictionLap& lap) noexcept {
   std::uint32_t victims = 0;
   std::uint32_t planned = 0;
   std::uint32_t steps = 0;
-  lapped = false;
   while (victims < (for_segment ? kSegmentVictims : kMaxVictims) &&
          (for_segment || planned < wanted) && eviction_.front() != 0) {
     if (log_.room() < (victims + 1) * victim_log_entries() + kStepLogEntries) break;
     const SegmentId id = eviction_.front();
-    if (id == lap_mark) {
-      lapped = true;
-      break;
-    }
-    const bool touched = second_chance && eviction_.was_touched(id);
+    if (lap.ends_at(id)) break;
+    const bool touched = lap.spares_touched() && eviction_.was_touched(id);
     eviction_.remove(id);
     if (touched && steps < kStepsPerBatch + kStepsPerVictim * victims) {
       ++steps;
@@ -109,7 +105,7 @@ std::uint32_t Tree::choose_victims(std::uint32_t wanted, bool for_segment, Prote
     if (id == keep.segment) low = std::max(low, keep.depth);
     if (count <= low) {
       eviction_.push_back(id);
-      if (lap_mark == 0) lap_mark = id;
+      lap.pass_over(id);
       continue;
     }
     const std::uint32_t missing = for_segment ? count : wanted - planned;
@@ -181,63 +177,59 @@ std::uint32_t Tree::evict(std::uint32_t wanted) noexcept {
   return evict_until(wanted, /*for_segment=*/false, Protected{});
 }
 
+void Tree::truncate(std::span<const Victim> batch) noexcept {
+  for (const Victim& victim : batch) {
+    if (victim.segment == 0) continue;
+    const Segment cut = segment(victim.segment);
+    const std::uint64_t truncated =
+        next_head(cut.head_word(), SegmentState::kLive, victim.keep, victim.count);
+    log_.store_head(cut->head, mutant(Mutant::kNoVersionBump)
+                                   ? truncated - (std::uint64_t{1} << 24)
+                                   : truncated);
+    fault_point(FaultPoint::evict_first_truncated);
+  }
+  fault_point(FaultPoint::evict_truncated);
+}
+
+void Tree::spare_pinned(std::span<Victim> batch, bool truncated, EvictionLap& lap) noexcept {
+  scan_protection([&](SegmentId id, std::uint32_t depth, std::uint32_t) {
+    for (Victim& victim : batch) {
+      if (victim.segment != id || depth <= victim.keep) continue;
+      if (truncated) {
+        const Segment pinned = segment(id);
+        log_.store_head(pinned->head, next_head(pinned.head_word(), SegmentState::kLive,
+                                                victim.count, victim.count));
+      }
+      control_->work.eviction_rollbacks.fetch_add(1, kRelaxed);
+      eviction_.push_back(id);
+      lap.pass_over(id);
+      victim.segment = 0;
+      fault_point(FaultPoint::evict_rolled_back);
+    }
+  });
+}
+
 std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protected keep) noexcept {
   const std::uint32_t free_before = pool(Component::kFull).free_count();
   if (control_->zombies.load(kRelaxed) != 0) sweep();
   const auto freed = [&] { return pool(Component::kFull).free_count() - free_before; };
-  SegmentId lap_mark = 0;
-  bool lapped = false;
-  bool second_chance = true;
-  while (!lapped && (for_segment ? !arena_.can_pop_any() : freed() < wanted)) {
+  EvictionLap lap;
+  while (for_segment ? !arena_.can_pop_any() : freed() < wanted) {
     std::array<Victim, kMaxVictims> victims;
     collect_pins(kMaskFull);
     const std::uint32_t chosen =
-        choose_victims(for_segment ? 0 : wanted - freed(), for_segment, keep, second_chance,
-                       victims, lap_mark, lapped);
+        choose_victims(for_segment ? 0 : wanted - freed(), for_segment, keep, victims, lap);
     if (chosen == 0) {
       commit();
-      if (eviction_.front() == 0) break;
-      if (lapped && second_chance) {  // what was spared for being touched has to go after all
-        second_chance = lapped = false;
-        lap_mark = 0;
-      }
+      if (eviction_.front() == 0 || !lap.look_again()) break;
       continue;
     }
-    lapped = false;
     control_->clock.fetch_add(1, kRelaxed);
     const std::span<Victim> batch(victims.data(), chosen);
-
-    const auto spare_pinned = [&](bool truncated) {
-      scan_protection([&](SegmentId id, std::uint32_t depth, std::uint32_t) {
-        for (Victim& victim : batch) {
-          if (victim.segment != id || depth <= victim.keep) continue;
-          if (truncated) {
-            const Segment pinned = segment(id);
-            log_.store_head(pinned->head, next_head(pinned.head_word(), SegmentState::kLive,
-                                                    victim.count, victim.count));
-          }
-          control_->work.eviction_rollbacks.fetch_add(1, kRelaxed);
-          eviction_.push_back(id);
-          if (lap_mark == 0) lap_mark = id;
-          victim.segment = 0;
-          fault_point(FaultPoint::evict_rolled_back);
-        }
-      });
-    };
-    if (mutant(Mutant::kScanPinsBeforeTruncate)) spare_pinned(false);
+    if (mutant(Mutant::kScanPinsBeforeTruncate)) spare_pinned(batch, /*truncated=*/false, lap);
     widen_race();
-    for (const Victim& victim : batch) {
-      if (victim.segment == 0) continue;
-      const Segment cut = segment(victim.segment);
-      const std::uint64_t truncated =
-          next_head(cut.head_word(), SegmentState::kLive, victim.keep, victim.count);
-      log_.store_head(cut->head, mutant(Mutant::kNoVersionBump)
-                                     ? truncated - (std::uint64_t{1} << 24)
-                                     : truncated);
-      fault_point(FaultPoint::evict_first_truncated);
-    }
-    fault_point(FaultPoint::evict_truncated);
-    if (!mutant(Mutant::kScanPinsBeforeTruncate)) spare_pinned(true);
+    truncate(batch);
+    if (!mutant(Mutant::kScanPinsBeforeTruncate)) spare_pinned(batch, /*truncated=*/true, lap);
     fault_point(FaultPoint::evict_scanned);
 
     std::uint32_t blocks = 0;
@@ -247,7 +239,7 @@ std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protecte
       blocks += free_victim(victim);
       ++survivors;
     }
-    if (survivors != 0) lap_mark = 0;
+    if (survivors != 0) lap.restart();
     control_->work.eviction_victims.fetch_add(survivors, kRelaxed);
     control_->work.evicted_blocks.fetch_add(blocks, kRelaxed);
     commit();

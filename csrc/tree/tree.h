@@ -42,6 +42,7 @@
 #include "sync/client_table.h"
 #include "sync/undo_log.h"
 #include "tree/control.h"
+#include "tree/eviction_lap.h"
 #include "tree/eviction_list.h"
 #include "tree/hash_table.h"
 #include "tree/match.h"
@@ -197,9 +198,12 @@ class Tree final {
   // evict.cc
   std::uint32_t evict_until(std::uint32_t wanted, bool for_segment, Protected keep) noexcept;
   [[nodiscard]] std::uint32_t choose_victims(std::uint32_t wanted, bool for_segment,
-                                             Protected keep, bool second_chance,
+                                             Protected keep,
                                              std::array<Victim, kMaxVictims>& out,
-                                             SegmentId& lap_mark, bool& lapped) noexcept;
+                                             EvictionLap& lap) noexcept;
+  void truncate(std::span<const Victim> batch) noexcept;
+  // Takes pinned segments out of the batch; gives them their count back if they were truncated.
+  void spare_pinned(std::span<Victim> batch, bool truncated, EvictionLap& lap) noexcept;
   [[nodiscard]] std::uint32_t free_victim(const Victim& victim) noexcept;
   // Notes the depth of pins whose mask has one of the components of `mask`.
   void collect_pins(std::uint32_t mask) noexcept;
@@ -208,7 +212,7 @@ class Tree final {
   template <typename Visit>
   void scan_protection(Visit visit) const noexcept;
 
-  // aux.cc, aux_evict.cc
+  // aux_insert.cc, aux_evict.cc
   [[nodiscard]] std::uint32_t aux_index(Component c) const noexcept {
     return c == Component::kMamba && enabled(Component::kSwa) ? 1 : 0;
   }
@@ -227,8 +231,38 @@ class Tree final {
     SegmentId deepest = 0;
     SegmentId end = 0;
   };
+  // Words chosen to be cleared together, and the side blocks they are in.
+  struct AuxBatch {
+    static constexpr std::uint32_t kMaxBlocks = 8;
+    static constexpr std::uint32_t kMaxWords = 2 * kMaxSegmentBlocks;
+    struct Word {
+      SideId side = 0;  // 0 = pinned, taken out again
+      std::uint32_t pool = 0;
+      std::uint32_t entry = 0;
+      std::uint64_t old = 0;
+    };
+    std::array<Word, kMaxWords> word;
+    std::array<SideId, kMaxBlocks> block;
+    std::uint32_t words = 0;
+    std::uint32_t blocks = 0;
+    SideId cut_short = 0;  // has more to give: stays in front
+    [[nodiscard]] std::span<Word> taken() noexcept { return {word.data(), words}; }
+  };
+  [[nodiscard]] static std::uint64_t cleared_aux(std::uint64_t word) noexcept {
+    return mutant(Mutant::kNoAuxVersionBump) ? (word >> 32) << 32 : AuxWord::absent_after(word);
+  }
+  [[nodiscard]] std::uint32_t aux_mask(std::uint32_t index) const noexcept {
+    return 1u << static_cast<std::uint32_t>(aux_component(index));
+  }
   std::uint32_t evict_aux_until(Component c, std::uint32_t wanted, bool for_side,
                                 OwnWindow keep) noexcept;
+  [[nodiscard]] std::uint32_t spared_depth(SegmentId holder, OwnWindow keep) const noexcept;
+  void choose_words(std::uint32_t list, std::uint32_t wanted, bool for_side, OwnWindow keep,
+                    AuxBatch& batch, EvictionLap& lap) noexcept;
+  void spare_pinned_words(AuxBatch& batch, bool cleared) noexcept;
+  // Returns: whether any word was not spared.
+  bool free_words(AuxBatch& batch) noexcept;
+  void requeue_sides(const AuxBatch& batch, bool any_went) noexcept;
 
   // rebuild.cc
   void rebuild() noexcept;

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// SWA and MAMBA slots: insert, and what goes with the FULL entries they belong to.
+//
+// Insert, one transaction per slot: name the aux word as commit word; take a side block if the
+// segment has none, counts, owner, list (logged); store the word <- commit. Killed before it: all
+// undone, the slot is the dead client's. Killed after it: kept.
+// Aux never outlives FULL: cutting FULL entries cuts their aux in the same transaction (free_aux).
+#include <algorithm>
+
+#include "tree/tree.h"
+
+namespace radixshmem {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kRelease = std::memory_order_release;
+
+void remember_unused(InsertOutcome& out, std::span<const std::int32_t> slots,
+                     std::size_t from) noexcept {
+  for (std::size_t i = from; i < slots.size(); ++i) {
+    if (slots[i] != -1) out.unused.push_back(slots[i]);
+  }
+}
+
+}  // namespace
+
+void Tree::insert_aux(Component c, std::span<const BlockHash> hashes,
+                      std::span<const std::int32_t> slots, std::uint32_t group,
+                      InsertOutcome& out) noexcept {
+  const auto n = static_cast<Position>(hashes.size());
+  const Position first = n - static_cast<Position>(slots.size());
+  out.first = out.last = n;
+  if (first_bad_slot(c, slots, group, /*gaps=*/true) != slots.size()) {
+    out.error = ErrorCode::BAD_REQUEST;
+    return;
+  }
+  const Walk found = walk(hashes);
+  if (found.parent_differs || found.matched < n) {
+    out.error = found.parent_differs ? ErrorCode::BAD_REQUEST : ErrorCode::FULL_PATH_MISSING;
+    if (!found.parent_differs) remember_unused(out, slots, 0);
+    return;
+  }
+  const std::uint32_t pool_index = aux_index(c);
+  // From the deepest segment upwards: parents are at hand, nothing has to be remembered.
+  SegmentId id = found.deepest;
+  for (Position p = n; p-- > first;) {
+    while (segment(id).start() > p) id = segment(id).parent();
+    const std::int32_t slot = slots[p - first];
+    if (slot == -1) continue;
+    const Segment holder = segment(id);
+    const std::uint32_t entry = p - holder.start();
+    if (holder->side.load(kRelaxed) == 0 && sides_.free_count() == 0) {
+      evict_aux_until(c, 0, /*for_side=*/true, {found.deepest, id});
+    }
+    const SideId attached = holder->side.load(kRelaxed);
+    if (attached == 0 && sides_.free_count() == 0) {
+      out.error = ErrorCode::MEMPOOL_FULL;
+      for (Position q = first; q <= p; ++q) {
+        if (slots[q - first] != -1) out.unused.push_back(slots[q - first]);
+      }
+      return;
+    }
+    const SideId side = attached != 0 ? attached : sides_.free_head();
+    auto& word = sides_.word(side, pool_index, entry);
+    const std::uint64_t old = word.load(kRelaxed);
+    if (AuxWord::present(old)) {
+      out.unused.push_back(slot);  // the existing slot wins
+      continue;
+    }
+    const std::uint64_t stored = AuxWord::with_slot(old, static_cast<SlotId>(slot));
+    log_.set_commit(word, stored);
+    fault_point(FaultPoint::aux_commit_set);
+    if (attached == 0) {
+      const SideId taken = sides_.pop(id);
+      fault_point(FaultPoint::aux_side);
+      log_.store(holder->side, taken);
+    }
+    sides_.add_count(side, pool_index, +1);
+    pool(c).set_owner(static_cast<SlotId>(slot), kOwnerTree);
+    fault_point(FaultPoint::aux_owner);
+    sides_.remove(side, pool_index);
+    sides_.block(side).pools[pool_index].touch.store(clock(), kRelaxed);
+    sides_.push_back(side, pool_index);
+    ring_.publish({ChangeKind::kStored, c, p, hashes[p], p > 0 ? hashes[p - 1] : BlockHash{0}});
+    word.store(stored, kRelease);
+    fault_point(FaultPoint::aux_word);
+    commit();
+    if (out.first == out.last) out.last = p + 1;
+    out.first = p;
+  }
+}
+
+void Tree::detach_side(SideId id) noexcept {
+  for (std::uint32_t pool_index = 0; pool_index < aux_pools(); ++pool_index) {
+    sides_.remove(id, pool_index);
+  }
+  log_.store(arena_.header(sides_.block(id).segment.load(kRelaxed))->side, 0);
+  sides_.push(id);
+  fault_point(FaultPoint::aux_evict_side);
+}
+
+void Tree::free_aux(SegmentId id, std::uint32_t from, std::uint32_t to, bool publish,
+                    std::array<SlotPool::Freeing, kComponents>& freeing) noexcept {
+  const Segment cut = segment(id);
+  const SideId side = cut->side.load(kRelaxed);
+  if (side == 0) return;
+  for (std::uint32_t pool_index = 0; pool_index < aux_pools(); ++pool_index) {
+    const Component c = aux_component(pool_index);
+    std::int32_t removed = 0;
+    for (std::uint32_t i = from; i < to; ++i) {
+      auto& word = sides_.word(side, pool_index, i);
+      const std::uint64_t old = word.load(kRelaxed);
+      if (!AuxWord::present(old)) continue;
+      log_.store_aux(word, cleared_aux(old));
+      freeing[static_cast<std::size_t>(c)].add(AuxWord::slot(old));
+      --removed;
+      if (publish) {
+        ring_.publish({ChangeKind::kRemoved, c, cut.start() + i, cut.hash(i), 0});
+      }
+    }
+    if (removed == 0) continue;
+    sides_.add_count(side, pool_index, removed);
+    if (sides_.block(side).pools[pool_index].count.load(kRelaxed) == 0) {
+      sides_.remove(side, pool_index);
+    }
+  }
+  if (sides_.empty(side)) detach_side(side);
+}
+
+}  // namespace radixshmem
