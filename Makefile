@@ -58,4 +58,6 @@ $(STAMPS)/test: $(STAMPS)/installed
 
 $(STAMPS)/bench: $(STAMPS)/installed
 	$(PIP) install --no-build-isolation --config-settings=build-dir=build/python -e '.[bench]'
+	cmake -S . -B build/bench -DCMAKE_BUILD_TYPE=Release -DRADIX_BENCH=ON -DRADIX_PYTHON=OFF >/dev/null
+	cmake --build build/bench -j 2
 	@touch $@
