@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 
 #include "tests/tree/tree_rig.h"
 
@@ -176,6 +177,31 @@ TEST(EvictTest, APinThatComesBetweenChoiceAndTruncationRollsTheVictimBack) {
   EXPECT_GT(rig.tree().control().work.eviction_rollbacks.load(), 0u);
   EXPECT_FALSE(rig.tree().validate(found.match, found.window))
       << "the reader must match again: its version is gone";
+  EXPECT_SOUND(rig);
+}
+
+TEST(EvictTest, AnAncestorOfARolledBackVictimKeepsWhatTheVictimNeeds) {
+  TreeRig rig(small_plan(300));
+  const Path trunk = make_path(1, 16);
+  const Path branch = branch_of(trunk, 8, 2, 4);
+  rig.put(trunk);
+  rig.put(branch);
+  (void)rig.tree().evict(1);  // the clock moves
+  rig.touch(first_of(trunk, 15));  // the branch comes first, the trunk in the same batch
+  const TreeRig::Found found = rig.find(branch);
+  static TreeRig* racing;
+  static const TreeRig::Found* racer;
+  racing = &rig;
+  racer = &found;
+  fault::hook = [](FaultPoint point) {
+    if (point == FaultPoint::evict_first_truncated && racer != nullptr) {
+      racing->pin(*std::exchange(racer, nullptr), 0);
+    }
+  };
+  (void)rig.tree().evict(100);
+  fault::hook = nullptr;
+  EXPECT_EQ(rig.find(branch).slots, found.slots);
+  EXPECT_EQ(rig.hit(trunk), 8u);
   EXPECT_SOUND(rig);
 }
 
