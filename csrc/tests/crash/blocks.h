@@ -117,8 +117,7 @@ inline void write_slot(Board& board, Component c, std::int32_t slot, BlockHash h
 
 [[nodiscard]] inline Seen read_slot(const Board& board, Component c, std::int32_t slot) noexcept {
   if (slot < 0 || static_cast<std::uint32_t>(slot) >= kMaxSlots) return {};
-  const SlotBytes& bytes =
-      board.slots[static_cast<std::size_t>(c)][static_cast<std::size_t>(slot)];
+  const SlotBytes& bytes = board.slots[static_cast<std::size_t>(c)][static_cast<std::size_t>(slot)];
   return {load_word(bytes.sealed), load_word(bytes.generation)};
 }
 

@@ -99,13 +99,15 @@ bool Board::runs(std::int32_t pid) const noexcept {
 }
 
 Board* make_board() {
-  void* at = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                    0);
+  void* at =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   RADIX_CHECK(at != MAP_FAILED, sizeof(Board));
   return static_cast<Board*>(at);  // zeroed pages: every atomic holds 0
 }
 
-void free_board(Board* board) noexcept { ::munmap(board, sizeof(Board)); }
+void free_board(Board* board) noexcept {
+  ::munmap(board, sizeof(Board));
+}
 
 void make_mortal(Board* board, std::uint64_t seed, std::uint32_t rate) noexcept {
   mortal_board = board;
@@ -114,6 +116,8 @@ void make_mortal(Board* board, std::uint64_t seed, std::uint32_t rate) noexcept 
   fault::hook = at_fault_point;
 }
 
-void set_recovery_hook(void (*spoil)(Dice&)) noexcept { recovery_hook = spoil; }
+void set_recovery_hook(void (*spoil)(Dice&)) noexcept {
+  recovery_hook = spoil;
+}
 
 }  // namespace radixshmem::crash

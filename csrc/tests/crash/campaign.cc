@@ -38,8 +38,7 @@ class Supervisor final {
       : options_(options), totals_(totals), dice_(options.seed), board_(make_board()) {
     if (options_.name.empty()) {
       static int runs = 0;
-      options_.name =
-          "/radix_crash_" + std::to_string(::getpid()) + "_" + std::to_string(runs++);
+      options_.name = "/radix_crash_" + std::to_string(::getpid()) + "_" + std::to_string(runs++);
     }
   }
   ~Supervisor() {
@@ -255,8 +254,8 @@ class Supervisor final {
       }
       board_->server_stop.store(1);
       int status = 0;
-      const bool ended = wait_until(
-          [&] { return ::waitpid(server_.pid, &status, WNOHANG) == server_.pid; });
+      const bool ended =
+          wait_until([&] { return ::waitpid(server_.pid, &status, WNOHANG) == server_.pid; });
       if (!ended) {
         board_->violate("the final server hangs");
       } else {

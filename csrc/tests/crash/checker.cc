@@ -24,9 +24,8 @@ using Clock = std::chrono::steady_clock;
 void check_events(Board& board, Session& session, EventFollower& events) {
   std::string wrong;
   bool resynced = false;
-  if (session.locked([&] {
-        wrong = events.compare(TreeInspector::blocks(session.tree()), resynced);
-      })) {
+  if (session.locked(
+          [&] { wrong = events.compare(TreeInspector::blocks(session.tree()), resynced); })) {
     board.count(resynced ? Tally::ring_resynced : Tally::ring_agreed);
   }
   if (!wrong.empty()) board.violate("check: %s", wrong.c_str());

@@ -58,8 +58,8 @@ TEST(Close, gives_back_a_slot_that_the_death_of_a_group_member_returned) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   for (const int fd : {ready[0], ready[1], go[0], go[1]}) ::close(fd);
   EXPECT_EQ(lab.first_violation(), "");
-  EXPECT_TRUE(owner_is_free(lab.tree().pool(Component::kFull).owner(
-      static_cast<SlotId>(slots[0]))));
+  EXPECT_TRUE(
+      owner_is_free(lab.tree().pool(Component::kFull).owner(static_cast<SlotId>(slots[0]))));
 }
 
 // A server that dies right after it put slots into quarantine has not counted them.
@@ -72,8 +72,8 @@ TEST(Quarantine, of_a_dead_server_is_released_by_the_next_one) {
     }
   }));
   lab.release_quarantine();
-  EXPECT_TRUE(owner_is_free(lab.tree().pool(Component::kFull).owner(
-      static_cast<SlotId>(slots[0]))));
+  EXPECT_TRUE(
+      owner_is_free(lab.tree().pool(Component::kFull).owner(static_cast<SlotId>(slots[0]))));
 }
 
 }  // namespace

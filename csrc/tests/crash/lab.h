@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "node/index_server.h"
-#include "tests/crash/board.h"
 #include "tests/crash/blocks.h"
+#include "tests/crash/board.h"
 #include "tests/crash/inspector.h"
 #include "tests/crash/options.h"
 

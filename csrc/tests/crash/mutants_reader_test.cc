@@ -190,8 +190,8 @@ std::string window_over_two_segments(Mutant mutant) {
 // A page goes to another class; a slot pair in it looks like the head that a reader remembers.
 std::string page_changes_class(Mutant mutant) {
   Lab lab(mutant);
-  constexpr std::uint32_t kUnit = 3;       // lies in the slot pairs of the page's first segment
-  constexpr std::uint32_t kEntry = 5;      // the slot that its high half then is
+  constexpr std::uint32_t kUnit = 3;   // lies in the slot pairs of the page's first segment
+  constexpr std::uint32_t kEntry = 5;  // the slot that its high half then is
   constexpr SlotId kSlot = 77;
   Path path;
   for (std::uint32_t i = 0; i <= kUnit; ++i) {
@@ -253,22 +253,23 @@ std::string version_known_from_an_undone_state(Mutant mutant) {
 
 class ReaderMutants : public testing::TestWithParam<MutantCase> {};
 
-TEST_P(ReaderMutants, the_protocol_is_right_and_its_mutant_is_caught) { judge(GetParam()); }
+TEST_P(ReaderMutants, the_protocol_is_right_and_its_mutant_is_caught) {
+  judge(GetParam());
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Crash, ReaderMutants,
-    testing::Values(
-        MutantCase{Mutant::kScanPinsBeforeTruncate, pin_between_scan_and_truncation},
-        MutantCase{Mutant::kAuxScanBeforeOnly, aux_pin_between_scan_and_clearing},
-        MutantCase{Mutant::kValidateDeepestOnly, path_replaced_inside_a_walk},
-        MutantCase{Mutant::kNoVersionBump, copy_of_evicted_slots},
-        MutantCase{Mutant::kNoAuxVersionBump, copy_of_a_returning_aux_slot},
-        MutantCase{Mutant::kHighWaterAfterValidate, eviction_after_validation},
-        MutantCase{Mutant::kNoAuxReload, aux_reused_before_the_pin},
-        MutantCase{Mutant::kNoSideReload, side_block_moves},
-        MutantCase{Mutant::kAuxPinDeepestOnly, window_over_two_segments},
-        MutantCase{Mutant::kNoArenaSequence, page_changes_class},
-        MutantCase{Mutant::kUndoRestoresVersion, version_known_from_an_undone_state}),
+    testing::Values(MutantCase{Mutant::kScanPinsBeforeTruncate, pin_between_scan_and_truncation},
+                    MutantCase{Mutant::kAuxScanBeforeOnly, aux_pin_between_scan_and_clearing},
+                    MutantCase{Mutant::kValidateDeepestOnly, path_replaced_inside_a_walk},
+                    MutantCase{Mutant::kNoVersionBump, copy_of_evicted_slots},
+                    MutantCase{Mutant::kNoAuxVersionBump, copy_of_a_returning_aux_slot},
+                    MutantCase{Mutant::kHighWaterAfterValidate, eviction_after_validation},
+                    MutantCase{Mutant::kNoAuxReload, aux_reused_before_the_pin},
+                    MutantCase{Mutant::kNoSideReload, side_block_moves},
+                    MutantCase{Mutant::kAuxPinDeepestOnly, window_over_two_segments},
+                    MutantCase{Mutant::kNoArenaSequence, page_changes_class},
+                    MutantCase{Mutant::kUndoRestoresVersion, version_known_from_an_undone_state}),
     case_name);
 
 }  // namespace

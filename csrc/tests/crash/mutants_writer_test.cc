@@ -25,9 +25,9 @@ std::string log_lost_while_truncated(Mutant mutant) {
   const Path path = path_of(1, 8);
   lab.put(lab.writer(), path);
   const Hit hit = lab.query(lab.reader(), path, kMaskFull, true);
-  const bool died =
-      lab.die_at(FaultPoint::evict_truncated,
-                 [](Session& s) { (void)s.evict(8, Component::kFull); }, /*stress=*/true);
+  const bool died = lab.die_at(
+      FaultPoint::evict_truncated, [](Session& s) { (void)s.evict(8, Component::kFull); },
+      /*stress=*/true);
   TreeInspector::log(lab.tree()).entries.store(kUndoEntries + 1);
   const std::string violated = lab.first_violation();
   if (!died) return "the scenario did not happen";
@@ -107,8 +107,7 @@ std::string pinned_zombie_under_a_live_parent(Mutant mutant) {
   const Path path = path_of(1, 20);
   lab.put(lab.writer(), path);
   const Hit hit = lab.query(lab.reader(), path, kMaskFull, true);
-  const std::string violated =
-      after_damage(lab, path, [](SegmentHeader& h) { h.start.store(0); });
+  const std::string violated = after_damage(lab, path, [](SegmentHeader& h) { h.start.store(0); });
   if (!violated.empty()) return violated;
   if (lab.tree().control().zombies.load() != 1) return "the scenario did not happen";
   (void)lab.evict_all(lab.writer(), Component::kFull);
@@ -119,8 +118,8 @@ std::string pinned_zombie_under_a_live_parent(Mutant mutant) {
 std::string death_inside_a_rebuild(Mutant mutant) {
   Lab lab(mutant);
   for (std::uint64_t i = 0; i < 20; ++i) lab.put(lab.writer(), path_of(i, 3));
-  const bool first = lab.die_at(FaultPoint::rebuild_table,
-                                [](Session& s) { (void)s.check(/*repair=*/true); });
+  const bool first =
+      lab.die_at(FaultPoint::rebuild_table, [](Session& s) { (void)s.check(/*repair=*/true); });
   const bool second =
       lab.die_at(FaultPoint::rebuild_middle, [](Session& s) { (void)s.locked([] {}); });
   if (!first || !second) return "the scenario did not happen";
@@ -208,7 +207,9 @@ std::string child_outlives_a_client(Mutant mutant) {
 
 class WriterMutants : public testing::TestWithParam<MutantCase> {};
 
-TEST_P(WriterMutants, the_protocol_is_right_and_its_mutant_is_caught) { judge(GetParam()); }
+TEST_P(WriterMutants, the_protocol_is_right_and_its_mutant_is_caught) {
+  judge(GetParam());
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Crash, WriterMutants,

@@ -67,7 +67,8 @@ Litmus meet(Mutant mutant, std::chrono::seconds limit, std::uint64_t most) {
   ColdMemory cold;
   on_reader_point = [&](ReaderPoint point) {
     const std::uint64_t now = round.load(std::memory_order_relaxed);
-    if (point != ReaderPoint::kBeforePin || reader_at.load(std::memory_order_relaxed) == now) return;
+    if (point != ReaderPoint::kBeforePin || reader_at.load(std::memory_order_relaxed) == now)
+      return;
     reader_at.store(now, std::memory_order_release);
     (void)wait_for(writer_at, now);
     cold.store_some();

@@ -9,7 +9,8 @@
 //   radix_crash --threads ...                                      threads, no kills (sanitizers)
 //
 // With RADIX_TEST_FULL=1 in the environment everything runs ten times as long.
-// Exit code: 0 good, 1 a violation, 2 too few kills, 3 bad arguments.
+// Exit code: 0 good, 1 a violation, 2 too few kills, 3 bad arguments. With --expect-violation (for
+// a mutant) 0 if there was one, 1 if not.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,12 +29,14 @@ struct Arguments {
   std::uint64_t min_each = 0;
   std::uint64_t min_total = 0;
   bool quiet = false;
+  bool expect_violation = false;
 };
 
 constexpr const char* kUsage =
     "radix_crash [--suite SECONDS] [--config tiny|fan] [--seconds N] [--seed N] [--workers N]\n"
     "            [--rate N] [--armed N] [--stop-owners] [--spoil-logs] [--damage] [--stress]\n"
-    "            [--mutant NAME] [--threads] [--min-each N] [--min-total N] [--quiet]\n";
+    "            [--mutant NAME] [--threads] [--min-each N] [--min-total N] [--quiet]\n"
+    "            [--expect-violation]\n";
 
 bool parse(int argc, char** argv, Arguments& out) {
   for (int i = 1; i + 1 < argc; ++i) {
@@ -55,23 +58,34 @@ bool parse(int argc, char** argv, Arguments& out) {
       out.options.stress = true;
     } else if (is("--threads")) {
       out.options.threads = true;
+    } else if (is("--expect-violation")) {
+      out.expect_violation = true;
     } else if (is("--quiet")) {
       out.quiet = true;
     } else if (i + 1 < argc) {
       const char* value = argv[++i];
-      if (is("--suite")) out.suite_seconds = std::atof(value);
-      else if (is("--seconds")) out.options.seconds = std::atof(value);
-      else if (is("--seed")) out.options.seed = std::strtoull(value, nullptr, 10);
-      else if (is("--workers")) out.options.workers = static_cast<std::uint32_t>(std::atoi(value));
-      else if (is("--rate")) out.options.rate = static_cast<std::uint32_t>(std::atoi(value));
-      else if (is("--armed")) out.options.armed_at_once = static_cast<std::uint32_t>(std::atoi(value));
-      else if (is("--min-each")) out.min_each = std::strtoull(value, nullptr, 10);
-      else if (is("--min-total")) out.min_total = std::strtoull(value, nullptr, 10);
+      if (is("--suite"))
+        out.suite_seconds = std::atof(value);
+      else if (is("--seconds"))
+        out.options.seconds = std::atof(value);
+      else if (is("--seed"))
+        out.options.seed = std::strtoull(value, nullptr, 10);
+      else if (is("--workers"))
+        out.options.workers = static_cast<std::uint32_t>(std::atoi(value));
+      else if (is("--rate"))
+        out.options.rate = static_cast<std::uint32_t>(std::atoi(value));
+      else if (is("--armed"))
+        out.options.armed_at_once = static_cast<std::uint32_t>(std::atoi(value));
+      else if (is("--min-each"))
+        out.min_each = std::strtoull(value, nullptr, 10);
+      else if (is("--min-total"))
+        out.min_total = std::strtoull(value, nullptr, 10);
       else if (is("--mutant")) {
         const auto mutant = mutant_named(value);
         if (!mutant) return false;
         out.options.mutant = *mutant;
-      } else if (!is("--config")) return false;
+      } else if (!is("--config"))
+        return false;
     } else {
       return false;
     }
@@ -107,9 +121,9 @@ std::vector<Stage> suite(const Arguments& arguments) {
   stopping.plan.lock_timeout_ms = 50;
   Options spoiled = tiny_options();
   spoiled.spoil_logs = true;
-  return {make(tiny_options(), "tiny", 0.3),       make(fan_options(), "fan", 0.25),
-          make(stressed, "stress", 0.15),          make(damaged, "damage", 0.1),
-          make(stopping, "stopped owners", 0.1),   make(spoiled, "spoiled logs", 0.1)};
+  return {make(tiny_options(), "tiny", 0.3),     make(fan_options(), "fan", 0.25),
+          make(stressed, "stress", 0.15),        make(damaged, "damage", 0.1),
+          make(stopping, "stopped owners", 0.1), make(spoiled, "spoiled logs", 0.1)};
 }
 
 void print(const Totals& totals, const std::string& violation, bool quiet) {
@@ -167,6 +181,10 @@ int run(const Arguments& arguments) {
     violation = run_campaign(arguments.options, totals);
   }
   print(totals, violation, arguments.quiet);
+  if (arguments.expect_violation) {
+    std::printf("%s\n", violation.empty() ? "the mutant survived" : "the mutant was caught");
+    return violation.empty() ? 1 : 0;
+  }
   if (!violation.empty()) {
     std::printf("VIOLATION: %s\n", violation.c_str());
     return 1;

@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "node/session.h"
-#include "tests/crash/inspector.h"
+#include "tests/crash/answers.h"
+#include "tests/crash/disruptions.h"
 
 namespace radixshmem::crash {
 namespace {
@@ -27,15 +28,6 @@ constexpr std::uint32_t kMasks[] = {kMaskFull,
                                     kMaskFull | kMaskSwa | kMaskMamba,
                                     kMaskSwa,
                                     kMaskMamba};
-
-// A pinned answer and the bytes that were there when it was new.
-struct Held {
-  Hit hit;
-  std::vector<BlockHash> path;  // of the blocks of the answer
-  std::vector<Seen> full;
-  std::vector<Seen> swa;
-  Seen mamba;
-};
 
 class Worker final {
  public:
@@ -61,8 +53,7 @@ class Worker final {
     std::string group;
     if (index_ % 3 == 0) {
       const auto now = std::chrono::steady_clock::now().time_since_epoch();
-      const auto third =
-          std::chrono::duration_cast<std::chrono::milliseconds>(now).count() / 333;
+      const auto third = std::chrono::duration_cast<std::chrono::milliseconds>(now).count() / 333;
       group = "pair" + std::to_string(index_ / 6) + "-" + std::to_string(third);
     }
     auto attached = Session::attach(options_.name, group, /*read_only=*/false);
@@ -107,13 +98,13 @@ class Worker final {
   bool rare_step() {
     const std::uint32_t calm = options_.calm;
     if (dice_.one_in(500 * calm)) {
-      reset();
+      reset(board_, *session_, dice_);
     } else if (dice_.one_in(3000 * calm)) {
-      repair();
+      repair(board_, *session_, dice_);
     } else if (dice_.one_in(900 * calm)) {
-      shrink();
+      shrink(board_, *session_, dice_);
     } else if (options_.damage && dice_.one_in(2000)) {
-      damage();
+      damage(board_, *session_, dice_);
     } else if (dice_.one_in(200 * calm)) {
       evict();
     } else if (dice_.one_in(700)) {
@@ -121,7 +112,7 @@ class Worker final {
       if (fd >= 0) ::close(fd);
       board_.count(Tally::live_file_opened);
     } else if (!options_.threads && dice_.one_in(4000)) {
-      fork_idle_child();
+      fork_idle_child(board_, *session_, dice_);
     } else if (dice_.one_in(900)) {
       leave();
       board_.count(Tally::reattached);
@@ -134,51 +125,11 @@ class Worker final {
   // ---- readers
 
   bool expect(bool good, const char* what, BlockHash hash, std::int32_t slot) {
-    if (good) return true;
-    board_.violate("worker %u: %s: block %016llx, slot %d", index_, what,
-                   static_cast<unsigned long long>(hash), slot);
-    return false;
+    return crash::expect(board_, index_, good, what, hash, slot);
   }
-
-  // Reads the slots of an answer and tells whether they hold its blocks.
-  bool look(Held& held, const char* when) {
-    const Hit& hit = held.hit;
-    held.full.clear();
-    held.swa.clear();
-    for (std::uint32_t i = 0; i < hit.full_count; ++i) {
-      const Seen seen = read_slot(board_, Component::kFull, hit.full_slots[i]);
-      if (!expect(holds(seen, Component::kFull, held.path[i]), when, held.path[i],
-                  hit.full_slots[i])) {
-        return false;
-      }
-      held.full.push_back(seen);
-    }
-    for (std::size_t i = 0; i < hit.window.swa_slots.size(); ++i) {
-      const BlockHash hash = held.path[hit.window.swa_start + i];
-      const Seen seen = read_slot(board_, Component::kSwa, hit.window.swa_slots[i]);
-      if (!expect(holds(seen, Component::kSwa, hash), when, hash, hit.window.swa_slots[i])) {
-        return false;
-      }
-      held.swa.push_back(seen);
-    }
-    if (hit.window.mamba) {
-      const BlockHash hash = held.path[hit.blocks - 1];
-      const auto slot = static_cast<std::int32_t>(*hit.window.mamba);
-      held.mamba = read_slot(board_, Component::kMamba, slot);
-      if (!expect(holds(held.mamba, Component::kMamba, hash), when, hash, slot)) return false;
-    }
-    return true;
-  }
-
-  // Whether a pinned answer still has the bytes of its first look.
+  bool look(Held& held, const char* when) { return crash::look(board_, index_, held, when); }
   bool look_again(Held& held, const char* when) {
-    const std::vector<Seen> full = held.full;
-    const std::vector<Seen> swa = held.swa;
-    const Seen mamba = held.mamba;
-    if (!look(held, when)) return false;
-    return expect(full == held.full && swa == held.swa && mamba == held.mamba,
-                  "rewritten under a pin", held.path.back(),
-                  static_cast<std::int32_t>(held.hit.blocks));
+    return crash::look_again(board_, index_, held, when);
   }
 
   void rest() {
@@ -218,7 +169,8 @@ class Worker final {
   void query_pinned() {
     const std::uint32_t mask = kMasks[dice_.below(std::size(kMasks))];
     const bool aux = mask != kMaskFull;
-    auto answer = session_->query(path_, {mask, /*lock=*/true, /*update_recency=*/!dice_.one_in(8)});
+    auto answer =
+        session_->query(path_, {mask, /*lock=*/true, /*update_recency=*/!dice_.one_in(8)});
     board_.count(aux ? Tally::aux_queries : Tally::queries);
     if (!answer) return board_.violate("query: %s", answer.error().message.c_str());
     auto held = std::make_unique<Held>(Held{std::move(answer).value(), path_, {}, {}, {}});
@@ -279,7 +231,8 @@ class Worker final {
     if (!hit.validate()) return board_.count(Tally::copies_stale);
     board_.count(Tally::copies_valid);
     bool good = true;
-    for (std::size_t i = 0; i < full.size(); ++i) good &= holds(full[i], Component::kFull, path_[i]);
+    for (std::size_t i = 0; i < full.size(); ++i)
+      good &= holds(full[i], Component::kFull, path_[i]);
     for (std::size_t i = 0; i < swa.size(); ++i) {
       good &= holds(swa[i], Component::kSwa, path_[hit.window.swa_start + i]);
     }
@@ -293,7 +246,8 @@ class Worker final {
     // Mostly one at a time; now and then all, so that the high water mark can fall.
     if (held_.empty() || !dice_.one_in(3)) return;
     std::size_t count = dice_.one_in(40) ? held_.size() : 1;
-    if (held_.size() < options_.held_pins && options_.held_pins > 8 && count == 1 && dice_.one_in(2)) {
+    if (held_.size() < options_.held_pins && options_.held_pins > 8 && count == 1 &&
+        dice_.one_in(2)) {
       count = 0;
     }
     for (; count > 0; --count) {
@@ -370,9 +324,8 @@ class Worker final {
   void insert_aux(Component c) {
     auto there = session_->query(path_, {kMaskFull, false, false});
     if (!there || there.value().blocks == 0) return;
-    const std::size_t n = dice_.one_in(3)
-                              ? 1 + dice_.below(there.value().blocks)
-                              : there.value().blocks;
+    const std::size_t n =
+        dice_.one_in(3) ? 1 + dice_.below(there.value().blocks) : there.value().blocks;
     const std::size_t width =
         c == Component::kMamba ? 1 : std::min<std::size_t>(n, options_.plan.swa_window_blocks);
     const std::vector<std::int32_t> got = allocate(width, c);
@@ -403,76 +356,9 @@ class Worker final {
     const Component c = kind < 2    ? Component::kFull
                         : kind == 2 ? Component::kSwa
                                     : Component::kMamba;
-    (void)session_->evict(1 + dice_.below(dice_.one_in(3) ? session_->tree().pool(c).size() : 60), c);
+    (void)session_->evict(1 + dice_.below(dice_.one_in(3) ? session_->tree().pool(c).size() : 60),
+                          c);
     board_.count(Tally::evictions);
-  }
-
-  // ---- resets and repairs
-
-  void reset() {
-    if (!session_->reset().ok()) return;
-    board_.count(Tally::resets);
-    if (dice_.one_in(2)) shrink();
-  }
-
-  // Makes the table as small as may be, so that it grows again.
-  void shrink() {
-    if (session_->locked([&] { TreeInspector::shrink_table(session_->tree()); })) {
-      board_.count(Tally::shrinks);
-    }
-  }
-
-  void repair() {
-    auto found = session_->check(/*repair=*/true);
-    if (!found) {
-      if (found.error().code != ErrorCode::TIMEOUT) {
-        board_.violate("repair: %s", found.error().message.c_str());
-      }
-      return;
-    }
-    board_.count(Tally::repairs);
-    if (!found.value().empty()) board_.violate("after repair: %s", found.value().front().c_str());
-  }
-
-  // Breaks one segment under the lock and under the intent of a rebuild, then repairs.
-  void damage() {
-    std::vector<std::string> found;
-    if (!session_->locked([&] {
-          Tree& tree = session_->tree();
-          const std::vector<SegmentId> ids = TreeInspector::live_segments(tree, 0);
-          if (ids.empty()) return;
-          tree.control().intent.store(kIntentRebuild, std::memory_order_release);
-          const SegmentId id = ids[dice_.below(static_cast<std::uint32_t>(ids.size()))];
-          SegmentHeader* header = tree.arena().header(id);
-          switch (dice_.below(3)) {
-            case 0:  // no segment
-              header->parent.store(0x80000000u | static_cast<SegmentId>(dice_.next()),
-                                   std::memory_order_release);
-              break;
-            case 1:  // a parent that does not fit
-              header->start.store(0, std::memory_order_release);
-              break;
-            case 2:  // derived
-              header->child_count.store(3, std::memory_order_release);
-              break;
-          }
-          tree.repair();
-          found = tree.check();
-        })) {
-      return;
-    }
-    board_.count(Tally::damages);
-    if (!found.empty()) board_.violate("after damage and repair: %s", found.front().c_str());
-  }
-
-  void fork_idle_child() {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      fault::hook = nullptr;
-      ::usleep(20'000);
-      ::_exit(session_->usable() ? 1 : 0);
-    }
-    board_.count(Tally::forks);  // the supervisor is its reaper
   }
 
   Board& board_;
