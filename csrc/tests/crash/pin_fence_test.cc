@@ -120,7 +120,7 @@ TEST(PinFence, a_pin_and_a_truncation_see_each_other) {
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST(PinFence, no_pin_fence_is_caught) {
-  const Litmus wrong = meet(Mutant::kNoPinFence, std::chrono::seconds(60), ~std::uint64_t{0});
+  const Litmus wrong = meet(Mutant::kNoPinFence, std::chrono::seconds(120), ~std::uint64_t{0});
   EXPECT_NE(wrong.both, 0u) << "survived " << wrong.meetings << " meetings";
 }
 #endif
