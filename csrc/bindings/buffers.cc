@@ -7,16 +7,21 @@
 #include <string>
 
 namespace radixshmem::bindings {
-namespace {
 
-// Skips the byte-order mark that struct formats may carry.
-char format_letter(const char* format) {
+char format_letter(const Py_buffer& view) noexcept {
+  const char* format = view.format;
   if (format == nullptr) return 'B';
   if (*format == '@' || *format == '=' || *format == '<') ++format;
   return format[0] != '\0' && format[1] == '\0' ? format[0] : '\0';
 }
 
-}  // namespace
+Bytes::Bytes(py::handle object) {
+  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+}
+
+Bytes::~Bytes() {
+  PyBuffer_Release(&view_);
+}
 
 ContiguousBuffer::ContiguousBuffer(py::handle object, const char* what) {
   if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
@@ -24,7 +29,7 @@ ContiguousBuffer::ContiguousBuffer(py::handle object, const char* what) {
     throw py::value_error(std::string(what) + " must be a contiguous 1-D integer array, got " +
                           Py_TYPE(object.ptr())->tp_name);
   }
-  const char letter = format_letter(view_.format);
+  const char letter = format_letter(view_);
   if (view_.ndim != 1 || letter == '\0' || std::strchr("bBhHiIlLqQnN", letter) == nullptr) {
     const std::string got = std::to_string(view_.ndim) + "-D of format '" +
                             (view_.format != nullptr ? view_.format : "B") + "'";

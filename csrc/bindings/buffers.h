@@ -8,6 +8,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,6 +16,27 @@
 namespace radixshmem::bindings {
 
 namespace py = pybind11;
+
+// The item type of a buffer: its one struct letter, a byte-order mark skipped; '\0' for any other
+// format. A buffer without a format holds bytes.
+[[nodiscard]] char format_letter(const Py_buffer& view) noexcept;
+
+// The bytes of any contiguous buffer, whatever its format. The exporter stays locked until
+// destruction.
+class Bytes final {
+ public:
+  // Throws what the exporter raises, TypeError for an object without a buffer.
+  explicit Bytes(py::handle object);
+  ~Bytes();
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  [[nodiscard]] std::span<const std::byte> span() const noexcept {
+    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
 
 // A read-only view of a 1-D C-contiguous buffer. The exporter stays locked until destruction.
 class ContiguousBuffer final {

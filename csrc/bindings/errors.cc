@@ -2,8 +2,6 @@
 // Copyright The radixshmem authors
 #include "bindings/errors.h"
 
-#include <pybind11/pybind11.h>
-
 namespace radixshmem::bindings {
 
 namespace py = pybind11;

@@ -4,6 +4,8 @@
 // Turns an Error into the Python exception that the table of base/error.h names for its code.
 #pragma once
 
+#include <pybind11/pybind11.h>
+
 #include <utility>
 
 #include "base/error.h"
@@ -18,6 +20,16 @@ template <typename T>
 T unwrap(Result<T> result) {
   if (!result) throw_error(result.error());
   return std::move(result).value();
+}
+
+// Runs f() without the GIL. Returns: the value of its Result; throws its error. Requires: the GIL.
+template <typename F>
+auto unlocked(F f) {
+  auto result = [&] {
+    const pybind11::gil_scoped_release release;
+    return f();
+  }();
+  return unwrap(std::move(result));
 }
 
 }  // namespace radixshmem::bindings

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "bindings/bind.h"
+#include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "hash/prefix_hash.h"
 
@@ -26,14 +27,12 @@ class TokenBuffer final {
       PyErr_Clear();
       refuse(Py_TYPE(object.ptr())->tp_name);
     }
-    const char* format = view_.format != nullptr ? view_.format : "B";
-    if (*format == '@' || *format == '=' || *format == '<') ++format;
-    const bool one_letter = format[0] != '\0' && format[1] == '\0';
-    is_signed_ = one_letter && std::strchr("bhilqn", *format) != nullptr;
-    const bool is_unsigned = one_letter && std::strchr("BHILQN", *format) != nullptr;
+    const char letter = format_letter(view_);
+    is_signed_ = letter != '\0' && std::strchr("bhilqn", letter) != nullptr;
+    const bool is_unsigned = letter != '\0' && std::strchr("BHILQN", letter) != nullptr;
     if (view_.ndim != 1 || !(is_signed_ || is_unsigned)) {
-      const std::string got =
-          std::to_string(view_.ndim) + "-D of format '" + std::string(format) + "'";
+      const std::string got = std::to_string(view_.ndim) + "-D of format '" +
+                              (view_.format != nullptr ? view_.format : "B") + "'";
       PyBuffer_Release(&view_);
       refuse(got);
     }
@@ -69,24 +68,14 @@ py::array_t<std::uint64_t> compute_hashes(const py::object& token_ids,
   const BlockHash first = parent ? *parent : root_hash(std::string_view(name_space));
   py::array_t<std::uint64_t> hashes(static_cast<py::ssize_t>(tokens.count / block));
   const std::span<BlockHash> out(hashes.mutable_data(), tokens.count / block);
-  const auto run = [&] {
-    const py::gil_scoped_release unlocked;
-    return chain_hashes(tokens, block, first, out);
-  };
-  unwrap(run());
+  unlocked([&] { return chain_hashes(tokens, block, first, out); });
   return hashes;
 }
 
 std::uint64_t hash_of(const py::object& data) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw py::error_already_set();
-  const auto run = [&] {
-    const py::gil_scoped_release unlocked;
-    return hash_bytes({static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len)});
-  };
-  const std::uint64_t hash = run();
-  PyBuffer_Release(&view);
-  return hash;
+  const Bytes bytes(data);
+  const py::gil_scoped_release release;
+  return hash_bytes(bytes.span());
 }
 
 }  // namespace

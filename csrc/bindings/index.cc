@@ -12,7 +12,6 @@
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/index_results.h"
-#include "bindings/index_server.h"
 #include "layout/region_header.h"
 #include "node/inspect.h"
 #include "node/session.h"
@@ -28,16 +27,6 @@ Component component_of(int kind) {
                       "component " + std::to_string(kind) + " is not FULL (0), SWA (1), MAMBA (2)"});
   }
   return static_cast<Component>(kind);
-}
-
-// Runs f() without the GIL and unwraps its Result.
-template <typename F>
-auto unlocked(F f) {
-  auto result = [&] {
-    const py::gil_scoped_release release;
-    return f();
-  }();
-  return unwrap(std::move(result));
 }
 
 py::array_t<std::int32_t> to_array(std::vector<std::int32_t> slots) {
@@ -203,7 +192,6 @@ void bind_mutations(py::class_<Session, std::shared_ptr<Session>>& index) {
 
 void bind_index(py::module_& module) {
   module.attr("LAYOUT_VERSION") = layout_version();
-  bind_results(module);
   py::class_<Session, std::shared_ptr<Session>> index(module, "Index");
   index
       .def_static("attach",
@@ -223,7 +211,6 @@ void bind_index(py::module_& module) {
       .def_property_readonly("usable", [](const Session& s) { return s.usable(); });
   bind_queries(index);
   bind_mutations(index);
-  bind_index_server(module);
 }
 
 }  // namespace radixshmem::bindings

@@ -7,6 +7,8 @@
 
 #include <tuple>
 
+#include "bindings/bind.h"
+
 namespace radixshmem::bindings {
 namespace {
 
@@ -62,7 +64,7 @@ QueryResult::~QueryResult() {
   }
 }
 
-void bind_results(py::module_& module) {
+void bind_index_results(py::module_& module) {
   py::class_<CursorPoint>(module, "Cursor").def_property_readonly("position", [](const CursorPoint& c) {
     return c.position;
   });

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The radixshmem authors
 //
-// The results of index calls as Python objects. Arrays and lists are built when they are read.
+// What queries return to Python; index_results.cc makes its attributes when they are read.
 #pragma once
-
-#include <pybind11/pybind11.h>
 
 #include "node/session.h"
 
@@ -20,7 +18,5 @@ struct QueryResult {
   Hit hit;
   std::uint32_t rank = 0;
 };
-
-void bind_results(pybind11::module_& module);
 
 }  // namespace radixshmem::bindings

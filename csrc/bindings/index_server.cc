@@ -1,28 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The radixshmem authors
-#include "bindings/index_server.h"
-
+//
+// IndexPlan and IndexServer for Python. Whatever may wait for a lock, or makes or scans a region,
+// releases the GIL.
 #include "node/index_server.h"
 
+#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <tuple>
 
+#include "bindings/bind.h"
 #include "bindings/errors.h"
 
 namespace radixshmem::bindings {
 namespace {
 
 namespace py = pybind11;
-
-template <typename F>
-auto unlocked(F f) {
-  auto result = [&] {
-    const py::gil_scoped_release release;
-    return f();
-  }();
-  return unwrap(std::move(result));
-}
 
 const char* found_name(const IndexServer& server) {
   switch (server.found()) {

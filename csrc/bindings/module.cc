@@ -57,7 +57,9 @@ PYBIND11_MODULE(_core, module) {
 #endif
   bind_hash(module);
   bind_slot_store(module);
+  bind_index_results(module);
   bind_index(module);
+  bind_index_server(module);
 }
 
 }  // namespace radixshmem::bindings

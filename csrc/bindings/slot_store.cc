@@ -36,22 +36,6 @@ struct StoreBytes {
   }
 };
 
-// The bytes of any contiguous buffer, whatever its format.
-class Bytes final {
- public:
-  explicit Bytes(py::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
-  }
-  ~Bytes() { PyBuffer_Release(&view_); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  [[nodiscard]] const void* data() const noexcept { return view_.buf; }
-  [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(view_.len); }
-
- private:
-  Py_buffer view_{};
-};
-
 Error out_of_range(const SlotStore& store, std::int64_t offset, std::int64_t length) {
   return Error{ErrorCode::OUT_OF_RANGE, "offset " + std::to_string(offset) + ", length " +
                                             std::to_string(length) + ": SlotStore " + store.name() +
@@ -72,7 +56,7 @@ class PySlotStore final {
 
   void close() {
     Store last = std::exchange(store_, nullptr);
-    const py::gil_scoped_release unlocked;  // unmapping a large region takes a while
+    const py::gil_scoped_release release;  // unmapping a large region takes a while
     last.reset();
   }
 
@@ -95,20 +79,13 @@ std::unique_ptr<PySlotStore> create(const std::string& name, const Sizes& num_sl
     plan.pools[kind] = {num_slots[kind], slot_bytes[kind]};
   }
   const RegionOptions options{mode, gid, std::move(hugepage_path), {}};
-  auto store = [&] {
-    const py::gil_scoped_release unlocked;
-    return SlotStore::create(plan, options);
-  }();
-  return std::make_unique<PySlotStore>(unwrap(std::move(store)));
+  return std::make_unique<PySlotStore>(unlocked([&] { return SlotStore::create(plan, options); }));
 }
 
 std::unique_ptr<PySlotStore> attach(const std::string& name, const std::string& hugepage_path,
                                     std::uint32_t timeout_ms, bool read_only) {
-  auto store = [&] {
-    const py::gil_scoped_release unlocked;
-    return SlotStore::attach(name, hugepage_path, timeout_ms, read_only);
-  }();
-  return std::make_unique<PySlotStore>(unwrap(std::move(store)));
+  return std::make_unique<PySlotStore>(
+      unlocked([&] { return SlotStore::attach(name, hugepage_path, timeout_ms, read_only); }));
 }
 
 void check_room(const std::string& name, std::uint64_t bytes, std::string hugepage_path) {
@@ -118,11 +95,7 @@ void check_room(const std::string& name, std::uint64_t bytes, std::string hugepa
 }
 
 bool destroy(const std::string& name, const std::string& hugepage_path) {
-  auto gone = [&] {
-    const py::gil_scoped_release unlocked;
-    return SlotStore::destroy(name, hugepage_path);
-  }();
-  return unwrap(std::move(gone));
+  return unlocked([&] { return SlotStore::destroy(name, hugepage_path); });
 }
 
 py::memoryview view(const PySlotStore& self, std::int64_t offset, std::int64_t length) {
@@ -143,7 +116,7 @@ py::bytes read_slot(const PySlotStore& self, std::int64_t slot, std::int64_t kin
   if (raw == nullptr) throw py::error_already_set();
   auto result = py::reinterpret_steal<py::bytes>(raw);
   char* const to = PyBytes_AS_STRING(raw);
-  const py::gil_scoped_release unlocked;
+  const py::gil_scoped_release release;
   std::memcpy(to, from.data(), from.size());
   return result;
 }
@@ -152,12 +125,13 @@ void write_slot(const PySlotStore& self, std::int64_t slot, py::handle data, std
   const Store store = self.get();
   unwrap(store->require_writable("write_slot"));
   const std::span<std::byte> to = unwrap(store->slot(slot, kind));
-  const Bytes from(data);
+  const Bytes bytes(data);
+  const std::span<const std::byte> from = bytes.span();
   if (from.size() > to.size()) {
     throw py::value_error("write_slot: " + std::to_string(from.size()) +
                           " bytes of data do not fit a slot of " + std::to_string(to.size()));
   }
-  const py::gil_scoped_release unlocked;
+  const py::gil_scoped_release release;
   std::memmove(to.data(), from.data(), from.size());
 }
 
@@ -170,20 +144,14 @@ std::uint64_t bulk_copy(const PySlotStore& self, py::handle slots, py::handle pt
   const Slots slot_ids(slots, "slots");
   const Words addresses(ptrs, "ptrs");
   const Words lengths(sizes, "sizes");
-  auto copied = [&] {
-    const py::gil_scoped_release unlocked;
+  return unlocked([&] {
     return copy(*store, {slot_ids.span(), addresses.span(), lengths.span(), kind, offset});
-  }();
-  return unwrap(std::move(copied));
+  });
 }
 
 void prefault(const PySlotStore& self, std::uint64_t begin, std::uint64_t end) {
   const Store store = self.get();
-  auto done = [&] {
-    const py::gil_scoped_release unlocked;
-    return store->prefault(begin, end);
-  }();
-  unwrap(std::move(done));
+  unlocked([&] { return store->prefault(begin, end); });
 }
 
 void bind_properties(py::class_<PySlotStore>& type) {
