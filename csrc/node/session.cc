@@ -191,6 +191,7 @@ bool Session::acquire() {
     case OwnerLock::Acquired::kClean:
       break;
   }
+  tree_->log().begin();
   pins_->lower_high_water();
   flush_deferred();
   return true;

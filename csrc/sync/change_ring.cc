@@ -5,17 +5,9 @@
 namespace radixshmem {
 
 void ChangeRing::publish(const Change& change) noexcept {
-  const std::uint64_t index = root_->head.load(std::memory_order_relaxed);
-  RingEntry& entry = entries_[index & mask_];
-  entry.seq.store(0, std::memory_order_release);
-  entry.hash.store(change.hash, std::memory_order_release);
-  entry.parent.store(change.parent, std::memory_order_release);
-  entry.what.store(std::uint64_t{change.position} << 32 |
-                       static_cast<std::uint64_t>(change.component) << 8 |
-                       static_cast<std::uint64_t>(change.kind),
-                   std::memory_order_release);
-  entry.seq.store(index + 1, std::memory_order_release);
-  root_->head.store(index + 1, std::memory_order_release);
+  Batch batch(this);
+  batch.add(change);
+  batch.finish();
 }
 
 void ChangeRing::demand_resync() noexcept {

@@ -6,7 +6,8 @@
 //
 //   entry  seq | hash | parent hash | position:32 | tenant:16 | component:8 | kind:8      32 B
 //
-// Order: seq = 0, fields, seq = index + 1 (release), head (release). A consumer reads seq
+// Order: seq = 0, fields, seq = index + 1 (release), for each event of a batch; then head (release).
+// Killed before that: consumers never see the batch, the next writer overwrites it. A consumer reads seq
 // (acquire), the fields, then seq again: a change means that the writer lapped it.
 // Events are published inside the transaction that they belong to; an undone transaction raises
 // `overflow` before it restores anything, and so does every rebuild: overflow means "forget what
@@ -50,6 +51,29 @@ class ChangeRing final {
   ChangeRing(RingRoot* root, RingEntry* entries, std::uint32_t count) noexcept
       : root_(root), entries_(entries), mask_(count - 1) {}
 
+  // Writes events behind the head; finish() shows them. Requires: the index lock.
+  class Batch final {
+   public:
+    explicit Batch(ChangeRing* ring) noexcept
+        : ring_(ring), next_(ring->root_->head.load(std::memory_order_relaxed)) {}
+    void add(const Change& change) noexcept {
+      constexpr auto kRelease = std::memory_order_release;
+      RingEntry& entry = ring_->entries_[next_ & ring_->mask_];
+      entry.seq.store(0, kRelease);
+      entry.hash.store(change.hash, kRelease);
+      entry.parent.store(change.parent, kRelease);
+      entry.what.store(std::uint64_t{change.position} << 32 |
+                           static_cast<std::uint64_t>(change.component) << 8 |
+                           static_cast<std::uint64_t>(change.kind),
+                       kRelease);
+      entry.seq.store(++next_, kRelease);
+    }
+    void finish() noexcept { ring_->root_->head.store(next_, std::memory_order_release); }
+
+   private:
+    ChangeRing* ring_;
+    std::uint64_t next_;
+  };
   // Requires: the index lock.
   void publish(const Change& change) noexcept;
   // Requires: the index lock.

@@ -2,7 +2,6 @@
 // Copyright The radixshmem authors
 #include "sync/undo_log.h"
 
-#include "base/check.h"
 #include "layout/words.h"
 
 namespace radixshmem {
@@ -15,18 +14,6 @@ std::atomic<T>& word_at(std::byte* at) noexcept {
 
 }  // namespace
 
-void UndoLog::append(const void* word, std::uint64_t tag, std::uint64_t old_value) noexcept {
-  const std::uint32_t n = shared_->entries.load(std::memory_order_relaxed);
-  RADIX_CHECK(n < kUndoEntries, n);
-  const auto offset =
-      static_cast<std::uint64_t>(static_cast<const std::byte*>(word) - region_);
-  UndoEntry& entry = shared_->entry[n];
-  entry.where.store(offset << 8 | tag, std::memory_order_release);
-  entry.old_value.store(old_value, std::memory_order_release);
-  shared_->entries.store(n + 1, std::memory_order_release);
-  fault_point(FaultPoint::logged);
-}
-
 void UndoLog::set_commit(const std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
   if (mutant(Mutant::kNoCommitWord)) return;
   shared_->commit_word.store(value, std::memory_order_release);
@@ -37,6 +24,7 @@ void UndoLog::set_commit(const std::atomic<std::uint64_t>& word, std::uint64_t v
 
 void UndoLog::commit(std::uint64_t ring_head) noexcept {
   shared_->entries.store(0, std::memory_order_release);
+  count_ = 0;
   reset(ring_head);
 }
 
@@ -113,6 +101,7 @@ void UndoLog::restore(const UndoEntry& entry) noexcept {
 }
 
 void UndoLog::resolve(Outcome outcome) noexcept {
+  count_ = 0;
   if (outcome == Outcome::kUndone) {
     for (std::uint32_t n = entries(); n > 0;) {
       restore(shared_->entry[n - 1]);

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/check.h"
 #include "layout/index_plan.h"
 #include "sync/fault_point.h"
 
@@ -66,6 +67,8 @@ class UndoLog final {
     word.store(value, std::memory_order_seq_cst);
   }
 
+  // Called by whoever has just taken the lock, before its first transaction.
+  void begin() noexcept { count_ = entries(); }
   // Names the one store that will commit this transaction.
   void set_commit(const std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept;
   // Ends the transaction: everything since the last commit is kept.
@@ -75,7 +78,7 @@ class UndoLog final {
     return shared_->entries.load(std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint32_t room() const noexcept {
-    return static_cast<std::uint32_t>(kUndoEntries) - entries();
+    return static_cast<std::uint32_t>(kUndoEntries) - count_;
   }
   [[nodiscard]] std::uint64_t ring_head() const noexcept {
     return shared_->ring_head.load(std::memory_order_relaxed);
@@ -93,13 +96,23 @@ class UndoLog final {
   static constexpr std::uint64_t kTagHead = 9;
   static constexpr std::uint64_t kTagAux = 10;
 
-  void append(const void* word, std::uint64_t tag, std::uint64_t old_value) noexcept;
+  void append(const void* word, std::uint64_t tag, std::uint64_t old_value) noexcept {
+    RADIX_CHECK(count_ < kUndoEntries, count_);
+    const auto offset =
+        static_cast<std::uint64_t>(static_cast<const std::byte*>(word) - region_);
+    UndoEntry& entry = shared_->entry[count_];
+    entry.where.store(offset << 8 | tag, std::memory_order_release);
+    entry.old_value.store(old_value, std::memory_order_release);
+    shared_->entries.store(++count_, std::memory_order_release);
+    fault_point(FaultPoint::logged);
+  }
   void restore(const UndoEntry& entry) noexcept;
   [[nodiscard]] bool usable(std::uint32_t entries) const noexcept;
 
   std::byte* region_;
   std::uint64_t region_bytes_;
   UndoLogShared* shared_;
+  std::uint32_t count_ = 0;  // the holder's copy of `entries`: no load between two stores
 };
 
 }  // namespace radixshmem

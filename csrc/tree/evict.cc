@@ -134,11 +134,13 @@ std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
   std::array<SlotPool::Freeing, kComponents> freeing{SlotPool::Freeing(&pools_[0]),
                                                      SlotPool::Freeing(&pools_[1]),
                                                      SlotPool::Freeing(&pools_[2])};
+  ChangeRing::Batch events(&ring_);
   for (std::uint32_t i = victim.keep; i < victim.count; ++i) {
     freeing[0].add(cut.slot(i));
     if (i == victim.keep) fault_point(FaultPoint::evict_owner);
-    ring_.publish({ChangeKind::kRemoved, Component::kFull, start + i, cut.hash(i), 0});
+    events.add({ChangeKind::kRemoved, Component::kFull, start + i, cut.hash(i), 0});
   }
+  events.finish();
   fault_point(FaultPoint::evict_published);
   free_aux(id, victim.keep, victim.count, /*publish=*/true, freeing);
   for (SlotPool::Freeing& f : freeing) f.finish();

@@ -61,10 +61,12 @@ Tree::Walk Tree::walk(std::span<const BlockHash> hashes) const noexcept {
 }
 
 void Tree::publish_stored(std::span<const BlockHash> hashes, Position at, Position end) noexcept {
+  ChangeRing::Batch events(&ring_);
   for (Position p = at; p < end; ++p) {
-    ring_.publish({ChangeKind::kStored, Component::kFull, p, hashes[p],
-                   p > 0 ? hashes[p - 1] : BlockHash{0}});
+    events.add({ChangeKind::kStored, Component::kFull, p, hashes[p],
+                p > 0 ? hashes[p - 1] : BlockHash{0}});
   }
+  events.finish();
 }
 
 void Tree::change_children(SegmentId parent, Position child_start, int delta) noexcept {

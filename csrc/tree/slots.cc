@@ -60,9 +60,13 @@ bool Tree::owned_by_group(Component c, std::int32_t slot, std::uint32_t group) c
 
 std::size_t Tree::first_bad_slot(Component c, std::span<const std::int32_t> slots,
                                  std::uint32_t group, bool gaps) const noexcept {
+  std::uint32_t good_owner = 0;  // the owner word of the last good slot: mostly that of the next
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (gaps && slots[i] == -1) continue;
+    const auto slot = static_cast<std::uint32_t>(slots[i]);
+    if (slot < pool(c).size() && good_owner != 0 && pool(c).owner(slot) == good_owner) continue;
     if (!owned_by_group(c, slots[i], group)) return i;
+    good_owner = pool(c).owner(slot);
   }
   return slots.size();
 }
