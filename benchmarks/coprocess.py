@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from types import TracebackType
 from typing import Any
 
 __all__ = ["RadixBench"]
@@ -26,12 +25,7 @@ class RadixBench:
     def __enter__(self) -> RadixBench:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.communicate()  # closes its input, which ends it
 
     def ask(self, row: str) -> None:

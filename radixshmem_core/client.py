@@ -16,7 +16,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -155,12 +154,7 @@ class RadixClient(IndexCalls):
     def __enter__(self) -> RadixClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -18,7 +18,6 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, TypeVar
 
 from .config import ServerConfig
@@ -126,12 +125,7 @@ class RadixServer:
     def __enter__(self) -> RadixServer:
         return self if self._thread is not None else self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _running_work(self) -> _Work:
