@@ -80,29 +80,9 @@ class Context:
         return RadixBench(self.executable)
 
 
-def _core(context: Context) -> list[Row]:
-    return core_rows(context.executable, context.workload_file, context.rounds)
-
-
-def _peer(context: Context) -> list[Row]:
-    return peer_rows(context.load, context.rounds)
-
-
-def _engines(context: Context) -> list[Row]:
-    return engine_rows(context.load, context.rounds)
-
-
 def _evict(context: Context) -> list[Row]:
     with context.radix_bench() as bench:
         return evict_rows(context.load, context.rounds, bench)
-
-
-def _memory(context: Context) -> list[Row]:
-    return memory_rows(context.load)
-
-
-def _readers(context: Context) -> list[Row]:
-    return reader_rows(context.load, context.rounds, context.executable)
 
 
 def _hash(context: Context) -> list[Row]:
@@ -110,24 +90,16 @@ def _hash(context: Context) -> list[Row]:
         return hash_rows(context.rounds, bench)
 
 
-def _copy(context: Context) -> list[Row]:
-    return copy_rows(context.rounds)
-
-
-def _repair(context: Context) -> list[Row]:
-    return repair_rows(context.load)
-
-
 GROUPS: dict[str, Callable[[Context], list[Row]]] = {
-    "core": _core,
-    "peer": _peer,
-    "engines": _engines,
+    "core": lambda c: core_rows(c.executable, c.workload_file, c.rounds),
+    "peer": lambda c: peer_rows(c.load, c.rounds),
+    "engines": lambda c: engine_rows(c.load, c.rounds),
     "evict": _evict,
-    "memory": _memory,
-    "readers": _readers,
+    "memory": lambda c: memory_rows(c.load),
+    "readers": lambda c: reader_rows(c.load, c.rounds, c.executable),
     "hash": _hash,
-    "copy": _copy,
-    "repair": _repair,
+    "copy": lambda c: copy_rows(c.rounds),
+    "repair": lambda c: repair_rows(c.load),
 }
 
 

@@ -12,7 +12,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Row", "Samples", "bounded", "interleave", "skipped", "table_cells"]
+__all__ = [
+    "Row",
+    "Samples",
+    "bounded",
+    "interleave",
+    "ratio",
+    "skipped",
+    "table_cells",
+    "time_text",
+]
 
 Samples = dict[str, list[float]]
 
@@ -63,19 +72,15 @@ def bounded(
     ours: str,
     theirs: str,
     bound: float | None,
-    *,
-    at_least: bool = False,
-    times: float = 1.0,
     note: str = "",
 ) -> Row:
-    """A row that bounds `times` x the ratio of two sampled measurements, given in seconds."""
+    """A row that bounds the ratio of two sampled measurements, given in seconds."""
     return Row(
         figure=figure,
         measured=f"{ours}: {time_text(statistics.median(samples[ours]))}",
         reference=f"{theirs}: {time_text(statistics.median(samples[theirs]))}",
-        value=times * ratio(samples[ours], samples[theirs]),
+        value=ratio(samples[ours], samples[theirs]),
         bound=bound,
-        at_least=at_least,
         note=note,
     )
 
