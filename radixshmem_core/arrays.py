@@ -18,9 +18,14 @@ __all__ = ["as_hashes", "as_int", "as_slots"]
 
 
 def as_int(value: Any) -> int:
-    """The int that a component or mask stands for; enums that are no ints count by their value."""
+    """The int that a component or mask stands for; enums that are no ints count by their value.
+
+    ValueError for what is no number, text of digits included.
+    """
     if isinstance(value, enum.Enum) and not hasattr(value, "__int__"):
         value = value.value
+    if not hasattr(value, "__int__"):
+        raise ValueError(f"{value!r} is no component or mask: give an int, or an enum of ints")
     return int(value)
 
 

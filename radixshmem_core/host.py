@@ -15,14 +15,13 @@ import stat
 from . import _core
 from .config import ServerConfig
 from .errors import RadixError
+from .ownership import SHM_DIRECTORY
 from .rpc import socket_path
 from .sizes import format_size
 
 __all__ = ["access_of_group", "check_directories", "check_memory", "clear_stale_socket"]
 
 _log = logging.getLogger("radixshmem.server")
-
-SHM_DIRECTORY = "/dev/shm"
 
 
 def access_of_group(group: str) -> tuple[int, int]:

@@ -14,13 +14,16 @@ import weakref
 
 from .errors import RadixError
 
-__all__ = ["FileLock", "region_file"]
+__all__ = ["SHM_DIRECTORY", "FileLock", "region_file"]
+
+SHM_DIRECTORY = "/dev/shm"
 
 _live: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def region_file(name: str, hugepage_path: str = "") -> str:
-    return os.path.join(hugepage_path or "/dev/shm", name.lstrip("/"))
+    """The path of a region's file; `hugepage_path` "" means /dev/shm."""
+    return os.path.join(hugepage_path or SHM_DIRECTORY, name.lstrip("/"))
 
 
 class FileLock:

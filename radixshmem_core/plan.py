@@ -10,7 +10,7 @@ from . import _core
 from .config import ServerConfig
 from .values import ComponentType, Geometry
 
-__all__ = ["PoolPlan", "SlotPlan", "index_plan", "plan_slots", "ring_entries", "round_up"]
+__all__ = ["PoolPlan", "SlotPlan", "index_plan", "plan_slots", "ring_entries"]
 
 DEFAULT_RING_ENTRIES = 1 << 16
 _MIN_RING_ENTRIES = 1 << 10
@@ -49,10 +49,6 @@ class SlotPlan:
         return self.geometry.to_dict({kind: pool.num_slots for kind, pool in self.pools.items()})
 
 
-def round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
-
-
 def plan_slots(config: ServerConfig, geometry: Geometry) -> SlotPlan:
     """Divide the budget. ValueError, with the numbers, when the geometry does not fit it."""
     resolved = geometry.resolve(config.slot_align, config.register_chunk_tokens)
@@ -62,7 +58,7 @@ def plan_slots(config: ServerConfig, geometry: Geometry) -> SlotPlan:
     if budget is None:
         return SlotPlan(
             resolved,
-            _pool(resolved, ComponentType.FULL, config.index_slots, "index_slots", None),
+            _pool(resolved, ComponentType.FULL, config.index_slots, "index_slots"),
             _index_only(resolved, ComponentType.SWA, config, swa_share),
             _index_only(resolved, ComponentType.MAMBA, config, mamba_share),
             has_store=False,
@@ -96,9 +92,8 @@ def _share(
 def _budgeted(
     geometry: Geometry, component: ComponentType, pool_bytes: int, budget: int
 ) -> PoolPlan:
-    stride = round_up(geometry.slot_bytes(component), geometry.slot_align)
     what = f"{pool_bytes} of the {budget} data_bytes"
-    return _pool(geometry, component, pool_bytes // stride, what, stride)
+    return _pool(geometry, component, pool_bytes // _stride(geometry, component), what)
 
 
 def _index_only(
@@ -107,14 +102,17 @@ def _index_only(
     if not share:
         return None
     count = round(share * config.index_slots)
-    return _pool(geometry, component, count, f"{share} of {config.index_slots} index_slots", None)
+    return _pool(geometry, component, count, f"{share} of {config.index_slots} index_slots")
 
 
-def _pool(
-    geometry: Geometry, component: ComponentType, count: int, source: str, stride: int | None
-) -> PoolPlan:
+def _stride(geometry: Geometry, component: ComponentType) -> int:
+    """Bytes that a slot takes: what a block needs, rounded up to slot_align."""
+    return -(-geometry.slot_bytes(component) // geometry.slot_align) * geometry.slot_align
+
+
+def _pool(geometry: Geometry, component: ComponentType, count: int, source: str) -> PoolPlan:
     slot_bytes = geometry.slot_bytes(component)
-    stride_bytes = round_up(slot_bytes, geometry.slot_align) if stride is None else stride
+    stride_bytes = _stride(geometry, component)
     if count <= 0:
         raise ValueError(
             f"the budget holds no {component.name} slot: a slot of {slot_bytes} bytes takes "

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from .messages import Info
-from .plan import round_up
 from .regions import Regions
 from .values import ComponentType
 
@@ -54,14 +53,12 @@ def status_report(
 
 def _slot_rows(regions: Regions) -> list[dict[str, Any]]:
     rows = []
-    align = regions.identity.geometry["slot_align"]
     for kind in ComponentType:
-        pool = regions.identity.geometry["pools"].get(kind.name.lower())
-        if pool is None:
-            continue
         total = regions.index.slots_total(kind)
+        if total == 0:
+            continue
         used = total - regions.index.slots_free(kind)
-        stride = round_up(pool["slot_bytes"], align) if regions.store is not None else 0
+        stride = regions.store.pool(kind).slot_bytes if regions.store is not None else 0
         rows.append(
             {
                 "what": f"{kind.name} slots",

@@ -14,6 +14,7 @@ import msgspec
 
 from .errors import GeometryMismatch, RadixError, ServerNotReady
 from .messages import MAX_MESSAGE_BYTES, Failure, Info, InfoReply, Reply, Request
+from .ownership import region_file
 
 __all__ = [
     "ProtocolError",
@@ -52,7 +53,7 @@ class ProtocolError(RadixError):
 def socket_path(endpoint: str, name: str) -> str:
     """The path of the control socket. ValueError for one that no socket can have."""
     if not endpoint:
-        path = f"/dev/shm/{name.lstrip('/')}.sock"
+        path = region_file(f"{name}.sock")
     elif endpoint.startswith(_SCHEME) and endpoint[len(_SCHEME) :].startswith("/"):
         path = endpoint[len(_SCHEME) :]
     else:

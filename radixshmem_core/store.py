@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from operator import index
-from types import TracebackType
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -28,6 +27,8 @@ from typing_extensions import Buffer
 
 from radixshmem_core import _core
 from radixshmem_core._core import ComponentType
+
+from .arrays import as_int
 
 __all__ = ["SlotPoolConfig", "SlotStore", "SlotStoreConfig"]
 
@@ -286,12 +287,7 @@ class SlotStore:
     def __enter__(self) -> SlotStore:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -334,14 +330,12 @@ def _chunks(total: int) -> Iterator[tuple[int, int]]:
 
 
 def _number(kind: Kind) -> int:
-    value = kind
-    if isinstance(value, enum.Enum) and not hasattr(value, "__int__"):
-        value = value.value
-    if not hasattr(value, "__int__"):
+    try:
+        return as_int(kind)
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"kind = {kind!r} is no component: FULL=0, SWA=1, MAMBA=2, or an enum of these"
-        )
-    return int(value)
+        ) from error
 
 
 def _size(what: str, value: int) -> int:
