@@ -27,8 +27,7 @@ bool PageArena::valid(SegmentId id) const noexcept {
 }
 
 bool PageArena::can_pop(std::uint32_t size_class) const noexcept {
-  return root_->open_pages[size_class].load(kRelaxed) != 0 ||
-         root_->free_pages.load(kRelaxed) != 0;
+  return root_->open_pages[size_class].load(kRelaxed) != 0 || root_->free_pages.load(kRelaxed) != 0;
 }
 
 bool PageArena::can_pop_any() const noexcept {
@@ -110,9 +109,8 @@ SegmentId PageArena::pop(std::uint32_t size_class) noexcept {
 
 std::uint64_t PageArena::highest_version(PageId id) const noexcept {
   std::uint64_t highest = pages_[id].base_version.load(kRelaxed);
-  for_each_in_page(id, [&](SegmentId, Segment segment) {
-    highest = std::max(highest, segment.head().version);
-  });
+  for_each_in_page(
+      id, [&](SegmentId, Segment segment) { highest = std::max(highest, segment.head().version); });
   return highest;
 }
 
@@ -133,6 +131,64 @@ void PageArena::push(SegmentId id) noexcept {
   log_->store(root_->free_pages, p);
   log_->store(root_->pages_in_use, pages_in_use() - 1);
   fault_point(FaultPoint::evict_free_page);
+}
+
+bool PageArena::check_page(PageId p, const Complain& complain) const {
+  const PageEntry& entry = pages_[p];
+  std::uint32_t free = 0;
+  for_each_in_page(p, [&](SegmentId, Segment segment) {
+    free += segment.head().state == SegmentState::kFree ? 1u : 0u;
+  });
+  std::uint32_t listed = 0;
+  for (SegmentId id = entry.free_head.load(kRelaxed); id != 0 && listed <= kPageUnits;
+       id = header(id)->lru_next.load(kRelaxed)) {
+    ++listed;
+    if (!valid(id) || id / kPageUnits != p) {
+      complain("free list leaves the page", p);
+      break;
+    }
+    if (segment(id).head().state != SegmentState::kFree) {
+      complain("free list holds a used segment", p);
+    }
+  }
+  const std::uint32_t all = classes_.per_page[entry.size_class.load(kRelaxed) & 3];
+  if (free != listed) complain("free segments are not all listed", p);
+  if (free + entry.used.load(kRelaxed) != all) complain("used count is wrong", p);
+  if (free == all) complain("empty page keeps its class", p);
+  if ((entry.in_list.load(kRelaxed) != 0) != (free != 0)) complain("wrong list membership", p);
+  return free != 0;
+}
+
+void PageArena::check_pages(const Complain& complain) const {
+  std::uint32_t in_use = 0;
+  std::uint32_t open = 0;
+  for (PageId p = 1; p < page_count_; ++p) {
+    if (pages_[p].size_class.load(kRelaxed) == 0) continue;
+    ++in_use;
+    open += check_page(p, complain) ? 1u : 0u;
+  }
+  const auto list_length = [&](PageId first, std::uint32_t size_class, const char* wrong) {
+    std::uint32_t length = 0;
+    for (PageId p = first; p != 0 && length <= page_count_; p = pages_[p].next.load(kRelaxed)) {
+      ++length;
+      if (p >= page_count_) {
+        complain("is in a list and does not exist", p);
+        break;
+      }
+      if (pages_[p].size_class.load(kRelaxed) != size_class) complain(wrong, p);
+    }
+    return length;
+  };
+  std::uint32_t listed = 0;
+  for (std::uint32_t c = 1; c < kSizeClasses; ++c) {
+    listed +=
+        list_length(root_->open_pages[c].load(kRelaxed), c, "is in the list of another class");
+  }
+  if (listed != open) complain("open pages and their lists differ in number", listed);
+  const std::uint32_t free_pages =
+      list_length(root_->free_pages.load(kRelaxed), 0, "is free and has a class");
+  if (free_pages + in_use != page_count_ - 1) complain("pages are lost", free_pages);
+  if (in_use != pages_in_use()) complain("pages in use are miscounted", in_use);
 }
 
 void PageArena::rebuild() noexcept {

@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <type_traits>
 
 #include "arena/segment.h"
@@ -42,8 +43,8 @@ static_assert(std::is_standard_layout_v<PageEntry>);
 
 struct ArenaRoot {
   alignas(kCacheLine) std::atomic<std::uint64_t> sequence;
-  alignas(kCacheLine) std::atomic<std::uint32_t> free_pages;               // list head
-  std::atomic<std::uint32_t> open_pages[kSizeClasses];  // pages with a free segment, by class
+  alignas(kCacheLine) std::atomic<std::uint32_t> free_pages;  // list head
+  std::atomic<std::uint32_t> open_pages[kSizeClasses];        // pages with a free segment, by class
   std::atomic<std::uint32_t> pages_in_use;
 };
 
@@ -51,7 +52,11 @@ class PageArena final {
  public:
   PageArena(ArenaRoot* root, PageEntry* pages, std::byte* arena, std::uint32_t page_count,
             const ClassTable& classes, UndoLog* log) noexcept
-      : root_(root), pages_(pages), arena_(arena), page_count_(page_count), classes_(classes),
+      : root_(root),
+        pages_(pages),
+        arena_(arena),
+        page_count_(page_count),
+        classes_(classes),
         log_(log) {}
 
   // Makes every page free. Requires: a zeroed region nobody else sees.
@@ -59,7 +64,6 @@ class PageArena final {
 
   [[nodiscard]] const ClassTable& classes() const noexcept { return classes_; }
   [[nodiscard]] std::uint32_t units() const noexcept { return page_count_ * kPageUnits; }
-  [[nodiscard]] std::uint32_t page_count() const noexcept { return page_count_; }
   [[nodiscard]] PageEntry& page(PageId id) const noexcept { return pages_[id]; }
   [[nodiscard]] std::uint32_t pages_in_use() const noexcept {
     return root_->pages_in_use.load(std::memory_order_relaxed);
@@ -102,9 +106,10 @@ class PageArena final {
     }
   }
 
-  // Calls complain(what, page) for every page whose lists and counts do not agree.
-  template <typename Complain>
-  void check_pages(Complain complain) const;
+  // Calls complain(what, page) for every page whose lists and counts do not agree; of a wrong total
+  // with the number found in the place of the page.
+  using Complain = std::function<void(const char*, PageId)>;
+  void check_pages(const Complain& complain) const;
 
   // Recomputes lists, counts and free lists from classes and heads, without the log.
   void rebuild() noexcept;
@@ -114,6 +119,8 @@ class PageArena final {
   void close_page(std::uint32_t size_class, PageId id) noexcept;
   void format_page(PageId id, std::uint32_t size_class) noexcept;
   [[nodiscard]] std::uint64_t highest_version(PageId id) const noexcept;
+  // Requires: the page has a class. Returns: whether it has a free segment.
+  bool check_page(PageId p, const Complain& complain) const;
 
   ArenaRoot* root_;
   PageEntry* pages_;
@@ -122,62 +129,5 @@ class PageArena final {
   ClassTable classes_;
   UndoLog* log_;
 };
-
-template <typename Complain>
-void PageArena::check_pages(Complain complain) const {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  std::uint32_t in_use = 0;
-  std::uint32_t open_wanted = 0;
-  for (PageId p = 1; p < page_count_; ++p) {
-    const PageEntry& entry = pages_[p];
-    if (entry.size_class.load(kRelaxed) == 0) continue;
-    ++in_use;
-    std::uint32_t free = 0;
-    std::uint32_t listed = 0;
-    for_each_in_page(p, [&](SegmentId, Segment segment) {
-      free += segment.head().state == SegmentState::kFree ? 1u : 0u;
-    });
-    for (SegmentId id = entry.free_head.load(kRelaxed); id != 0 && listed <= kPageUnits;
-         id = header(id)->lru_next.load(kRelaxed)) {
-      ++listed;
-      if (!valid(id) || id / kPageUnits != p) {
-        complain("free list leaves the page", p);
-        break;
-      }
-      if (header(id)->head.load(kRelaxed) >> 20 & 15) complain("free list holds a used segment", p);
-    }
-    const std::uint32_t all = classes_.per_page[entry.size_class.load(kRelaxed) & 3];
-    if (free != listed) complain("free segments are not all listed", p);
-    if (free + entry.used.load(kRelaxed) != all) complain("used count is wrong", p);
-    if (free == all) complain("empty page keeps its class", p);
-    if ((entry.in_list.load(kRelaxed) != 0) != (free != 0)) complain("wrong list membership", p);
-    open_wanted += free != 0 ? 1u : 0u;
-  }
-  std::uint32_t open_found = 0;
-  for (std::uint32_t c = 1; c < kSizeClasses; ++c) {
-    for (PageId p = root_->open_pages[c].load(kRelaxed); p != 0 && open_found <= page_count_;
-         p = pages_[p].next.load(kRelaxed)) {
-      ++open_found;
-      if (p >= page_count_) {
-        complain("is in a list and does not exist", p);
-        break;
-      }
-      if (pages_[p].size_class.load(kRelaxed) != c) complain("is in the list of another class", p);
-    }
-  }
-  if (open_found != open_wanted) complain("open pages and their lists differ in number", open_found);
-  std::uint32_t free_pages = 0;
-  for (PageId p = root_->free_pages.load(kRelaxed); p != 0 && free_pages <= page_count_;
-       p = pages_[p].next.load(kRelaxed)) {
-    ++free_pages;
-    if (p >= page_count_) {
-      complain("is in a list and does not exist", p);
-      break;
-    }
-    if (pages_[p].size_class.load(kRelaxed) != 0) complain("is free and has a class", p);
-  }
-  if (free_pages + in_use != page_count_ - 1) complain("pages are lost", free_pages);
-  if (in_use != pages_in_use()) complain("pages in use are miscounted", in_use);
-}
 
 }  // namespace radixshmem
