@@ -165,7 +165,7 @@ class ServerConfig:
 
     def _check_ranges(self) -> None:
         limits: dict[str, tuple[float, float]] = {
-            "index_slots": (0, 2**30 - 17),
+            "index_slots": (0, 2**30 - 1),
             "swa_ratio": (0, 1),
             "mamba_ratio": (0, 1),
             "slot_align": (1, 2**30),

@@ -21,4 +21,8 @@ Error system_error(std::string what, int error_number) {
   return Error{ErrorCode::SYSTEM, std::move(what) + ": " + std::strerror(error_number)};
 }
 
+Error invalid_argument(std::string message) {
+  return Error{ErrorCode::INVALID_ARGUMENT, std::move(message)};
+}
+
 }  // namespace radixshmem

@@ -53,6 +53,9 @@ struct Error {
 // Returns: an Error with code SYSTEM whose message ends in the text of `error_number` (an errno).
 [[nodiscard]] Error system_error(std::string what, int error_number);
 
+// Returns: an Error with code INVALID_ARGUMENT.
+[[nodiscard]] Error invalid_argument(std::string message);
+
 struct Unit {};
 
 // A value or an Error. `Result<>` carries success alone.

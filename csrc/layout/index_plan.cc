@@ -6,10 +6,13 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/numbers.h"
+#include "layout/words.h"
 
 namespace radixshmem {
 namespace {
 
+constexpr std::uint64_t kPageBytes = std::uint64_t{kPageUnits} * kUnitBytes;
 constexpr std::uint64_t kPageAlign = 4096;
 constexpr std::uint64_t kRegionAlign = std::uint64_t{2} << 20;
 // Shard map (65,536 shards x 2 ranks) plus 1,024 peers of 256 bytes.
@@ -17,10 +20,6 @@ constexpr std::uint64_t kPeerTableBytes = (std::uint64_t{256} << 10) + 1024 * 25
 constexpr std::uint64_t kDirectoryBytesPerBlock = 2;
 // One class-1 segment per slot is 64 bytes; paths of two blocks take 96 per slot.
 constexpr std::uint64_t kArenaBytesPerSlot = 96;
-
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t step) noexcept {
-  return (value + step - 1) / step * step;
-}
 
 std::uint32_t segment_blocks_for(std::uint32_t block_size) noexcept {
   if (block_size < 256) return 64;
@@ -40,7 +39,7 @@ Result<> validate(const IndexPlan& plan) {
   }
   if (plan.slots[0] == 0) return bad_plan("full_slots", 0, "must be at least 1");
   for (const std::uint32_t slots : plan.slots) {
-    if (slots >= 0x3ffffff0) return bad_plan("slots", slots, "exceeds 2^30 - 17");
+    if (slots > kMaxSlots) return bad_plan("slots", slots, "exceeds 2^30 - 1");
   }
   if (plan.slots[1] != 0 && plan.swa_window_blocks == 0) {
     return bad_plan("swa_window_blocks", 0, "must be at least 1 when there are SWA slots");
@@ -61,6 +60,40 @@ Result<> validate(const IndexPlan& plan) {
     return bad_plan("identity", plan.identity.size(), "bytes exceed 1 MiB (a long fingerprint?)");
   }
   return Unit{};
+}
+
+// Requires: all other fields of `layout` are set.
+void add_areas(const IndexPlan& plan, IndexLayout& layout) {
+  const std::uint64_t full = plan.slots[0];
+  const std::uint64_t swa = plan.slots[1];
+  const std::uint64_t mamba = plan.slots[2];
+  const std::uint64_t pages = layout.pages;
+  std::uint64_t at = kHeaderBytes;
+  auto add = [&](AreaKind kind, std::uint64_t bytes) {
+    const std::uint64_t size = round_up(bytes, kPageAlign);
+    layout.areas.push_back({kind, 1, at, size});
+    at += size;
+  };
+  add(AreaKind::kPeerTable, kPeerTableBytes);
+  add(AreaKind::kDirectory, full * kDirectoryBytesPerBlock);
+  add(AreaKind::kArena, pages * kPageBytes);
+  add(AreaKind::kSideBlocks, std::uint64_t{layout.side_blocks} * layout.side_bytes);
+  add(AreaKind::kTable, std::uint64_t{layout.table_lines_max} * kCacheLine);
+  layout.peer_readable_bytes = at;
+  add(AreaKind::kControl, kControlBytes);
+  add(AreaKind::kUndoLog, kUndoLogBytes);
+  const std::uint64_t clients = std::uint64_t{plan.max_clients} + 1;
+  add(AreaKind::kClients, clients * kClientEntryBytes);
+  add(AreaKind::kPins, clients * plan.max_pins * 8);
+  add(AreaKind::kRing, plan.ring_entries * kRingEntryBytes);
+  add(AreaKind::kPages, pages * kPageEntryBytes);
+  add(AreaKind::kOwnersFull, full * 4);
+  add(AreaKind::kOwnersSwa, swa * 4);
+  add(AreaKind::kOwnersMamba, mamba * 4);
+  add(AreaKind::kScratchWords, pages * kPageUnits * 8);
+  add(AreaKind::kScratchBits, (full / 64 + swa / 64 + mamba / 64 + 3) * 8);
+  add(AreaKind::kIdentity, plan.identity.size() + 8);
+  layout.region_bytes = round_up(at, kRegionAlign);
 }
 
 }  // namespace
@@ -90,7 +123,6 @@ Result<IndexLayout> IndexLayout::from_plan(const IndexPlan& plan) {
   layout.classes = ClassTable::for_segment_blocks(s);
 
   const std::uint64_t full = plan.slots[0];
-  constexpr std::uint64_t kPageBytes = std::uint64_t{kPageUnits} * kUnitBytes;
   const std::uint64_t pages = 8 + (full * kArenaBytesPerSlot + kPageBytes - 1) / kPageBytes;
   if (pages * kPageUnits > 0xffffffffu) {
     return bad_plan("full_slots", full, "needs more segment ids than 32 bits hold");
@@ -116,32 +148,7 @@ Result<IndexLayout> IndexLayout::from_plan(const IndexPlan& plan) {
       std::bit_ceil(std::max<std::uint64_t>(8, full * 2 / (std::uint64_t{s} * 8))));
   layout.table_lines_initial = std::min(layout.table_lines_initial, layout.table_lines_max);
 
-  std::uint64_t at = kHeaderBytes;
-  auto add = [&](AreaKind kind, std::uint64_t bytes) {
-    const std::uint64_t size = round_up(bytes, kPageAlign);
-    layout.areas.push_back({kind, 1, at, size});
-    at += size;
-  };
-  add(AreaKind::kPeerTable, kPeerTableBytes);
-  add(AreaKind::kDirectory, full * kDirectoryBytesPerBlock);
-  add(AreaKind::kArena, pages * kPageBytes);
-  add(AreaKind::kSideBlocks, std::uint64_t{layout.side_blocks} * layout.side_bytes);
-  add(AreaKind::kTable, std::uint64_t{layout.table_lines_max} * kCacheLine);
-  layout.peer_readable_bytes = at;
-  add(AreaKind::kControl, kControlBytes);
-  add(AreaKind::kUndoLog, kUndoLogBytes);
-  const std::uint64_t clients = std::uint64_t{plan.max_clients} + 1;
-  add(AreaKind::kClients, clients * kClientEntryBytes);
-  add(AreaKind::kPins, clients * plan.max_pins * 8);
-  add(AreaKind::kRing, plan.ring_entries * kRingEntryBytes);
-  add(AreaKind::kPages, pages * kPageEntryBytes);
-  add(AreaKind::kOwnersFull, full * 4);
-  add(AreaKind::kOwnersSwa, swa * 4);
-  add(AreaKind::kOwnersMamba, mamba * 4);
-  add(AreaKind::kScratchWords, pages * kPageUnits * 8);
-  add(AreaKind::kScratchBits, (full / 64 + swa / 64 + mamba / 64 + 3) * 8);
-  add(AreaKind::kIdentity, plan.identity.size() + 8);
-  layout.region_bytes = round_up(at, kRegionAlign);
+  add_areas(plan, layout);
   return layout;
 }
 

@@ -3,8 +3,9 @@
 //
 // From the wished sizes (IndexPlan) to the bytes of the index region (IndexLayout).
 //
-//   [ header page | peer table | directory | arena | side blocks | table ]   peer-readable, one range
-//   [ control | undo log | clients | pins | ring | pages | owners | scratch | identity ]   private
+//   peer-readable, one range   header page | peer table | directory | arena | side blocks | table
+//   private                    control | undo log | clients | pins | ring | pages | owners |
+//                              scratch | identity
 //
 // Everything is sized here from the slot counts, reserved at start and never moved: a full pool is
 // an error code later, never a crash. The peer table and the directory are reserved, not used yet.
@@ -21,8 +22,8 @@
 namespace radixshmem {
 
 struct IndexPlan {
-  std::uint32_t block_size = 0;      // tokens
-  std::uint32_t segment_blocks = 0;  // S: 16, 32 or 64; 0 = chosen from block_size
+  std::uint32_t block_size = 0;                    // tokens
+  std::uint32_t segment_blocks = 0;                // S: 16, 32 or 64; 0 = chosen from block_size
   std::array<std::uint32_t, kComponents> slots{};  // by component; full must not be 0
   std::uint32_t swa_window_blocks = 0;
   std::uint32_t max_clients = 256;
@@ -34,8 +35,8 @@ struct IndexPlan {
 
 // Segments come in three size classes (1, 2, 3); class 0 means "free page".
 inline constexpr std::uint32_t kSizeClasses = 4;
-inline constexpr std::uint32_t kUnitBytes = 64;          // granule of segment ids
-inline constexpr std::uint32_t kPageUnits = 1024;        // 64 KiB pages
+inline constexpr std::uint32_t kUnitBytes = 64;    // granule of segment ids
+inline constexpr std::uint32_t kPageUnits = 1024;  // 64 KiB pages
 inline constexpr std::uint32_t kSegmentHeaderBytes = 48;
 inline constexpr std::uint32_t kMaxSegmentBlocks = 64;
 

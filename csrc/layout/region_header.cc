@@ -6,14 +6,11 @@
 #include <cstring>
 #include <string>
 
+#include "base/numbers.h"
 #include "layout/words.h"
 
 namespace radixshmem {
 namespace {
-
-constexpr std::uint64_t fold(std::uint64_t digest, std::uint64_t value) noexcept {
-  return (digest ^ value) * 0x100000001b3u;  // FNV-1a over 64-bit words
-}
 
 std::string hex(std::uint64_t value) {
   char text[24];
@@ -29,18 +26,14 @@ const RegionHeader& header_of(const std::byte* base) noexcept {
 
 std::uint64_t layout_version() noexcept {
   constexpr std::uint64_t kProtocol = 1;  // raise when the meaning of a word changes
-  std::uint64_t digest = fold(0xcbf29ce484222325u, kProtocol);
-  for (const std::uint64_t value :
-       {std::uint64_t{sizeof(RegionHeader)}, std::uint64_t{offsetof(RegionHeader, areas)},
-        std::uint64_t{kUnitBytes}, std::uint64_t{kPageUnits}, std::uint64_t{kSegmentHeaderBytes},
-        std::uint64_t{kSideHeaderBytes}, kControlBytes, kUndoEntries, kClientEntryBytes,
-        kRingEntryBytes, kPageEntryBytes, std::uint64_t{kOwnedBase}}) {
-    digest = fold(digest, value);
-  }
+  std::uint64_t digest = extend_digest(
+      kDigestStart, {kProtocol, sizeof(RegionHeader), offsetof(RegionHeader, areas), kUnitBytes,
+                     kPageUnits, kSegmentHeaderBytes, kSideHeaderBytes, kControlBytes, kUndoEntries,
+                     kClientEntryBytes, kRingEntryBytes, kPageEntryBytes, kOwnedBase});
   for (const std::uint32_t s : {16u, 32u, 64u}) {
     const ClassTable table = ClassTable::for_segment_blocks(s);
     for (std::uint32_t c = 0; c < kSizeClasses; ++c) {
-      digest = fold(fold(digest, table.capacity[c]), table.units[c]);
+      digest = extend_digest(digest, {table.capacity[c], table.units[c]});
     }
   }
   return digest;
@@ -98,9 +91,9 @@ Result<HeaderView> read_header(std::span<const std::byte> region, std::string_vi
                                          hex(kIndexMagic) + ": it is not a radixshmem index"};
   }
   if (header.layout_version != layout_version()) {
-    return Error{ErrorCode::MISMATCH,
-                 who + " has layout " + hex(header.layout_version) + ", this process has " +
-                     hex(layout_version()) + ": use one radixshmem version per server name"};
+    return Error{ErrorCode::MISMATCH, who + " has layout " + hex(header.layout_version) +
+                                          ", this process has " + hex(layout_version()) +
+                                          ": use one radixshmem version per server name"};
   }
   HeaderView view;
   IndexPlan& plan = view.plan;
@@ -120,13 +113,12 @@ Result<HeaderView> read_header(std::span<const std::byte> region, std::string_vi
   auto layout = IndexLayout::from_plan(plan);
   if (!layout) return Error{ErrorCode::CORRUPT, who + ": " + layout.error().message};
   view.layout = std::move(layout).value();
-  if (view.layout.region_bytes != header.region_bytes ||
-      region.size() < view.layout.region_bytes ||
+  if (view.layout.region_bytes != header.region_bytes || region.size() < view.layout.region_bytes ||
       header.area_count != view.layout.areas.size()) {
-    return Error{ErrorCode::CORRUPT,
-                 who + " has " + std::to_string(region.size()) + " bytes, its header says " +
-                     std::to_string(header.region_bytes) + ", its plan needs " +
-                     std::to_string(view.layout.region_bytes)};
+    return Error{ErrorCode::CORRUPT, who + " has " + std::to_string(region.size()) +
+                                         " bytes, its header says " +
+                                         std::to_string(header.region_bytes) + ", its plan needs " +
+                                         std::to_string(view.layout.region_bytes)};
   }
   for (std::size_t i = 0; i < view.layout.areas.size(); ++i) {
     const Area& want = view.layout.areas[i];
@@ -137,8 +129,7 @@ Result<HeaderView> read_header(std::span<const std::byte> region, std::string_vi
                                            " of its table is not where the plan puts it"};
     }
   }
-  std::memcpy(plan.identity.data(),
-              region.data() + view.layout.area(AreaKind::kIdentity).offset,
+  std::memcpy(plan.identity.data(), region.data() + view.layout.area(AreaKind::kIdentity).offset,
               plan.identity.size());
   return view;
 }

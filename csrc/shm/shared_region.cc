@@ -14,6 +14,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/numbers.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -57,10 +59,6 @@ class FileGuard final {
  private:
   std::string path_;
 };
-
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 // Sets the size last (invariant 1). Returns: an errno, 0 when done.
 int reserve(int fd, std::uint64_t bytes) {

@@ -10,18 +10,12 @@
 namespace radixshmem {
 namespace {
 
+using std::to_string;
+
 struct Checked {
   std::uint64_t per_slot = 0;  // k
   std::uint64_t total_bytes = 0;
 };
-
-Error refused(const std::string& what) {
-  return Error{ErrorCode::INVALID_ARGUMENT, what};
-}
-
-std::string text(std::uint64_t value) {
-  return std::to_string(value);
-}
 
 // Size of fragment j of a slot; `fragment` counts over all slots.
 std::uint64_t size_of(const CopyRequest& request, std::uint64_t fragment,
@@ -34,12 +28,13 @@ Result<std::uint64_t> fragments_per_slot(const CopyRequest& request) {
   const std::uint64_t ptrs = request.ptrs.size();
   const std::uint64_t sizes = request.sizes.size();
   if (slots == 0 ? ptrs != 0 : ptrs % slots != 0) {
-    return refused("len(ptrs) = " + text(ptrs) + " is no multiple of len(slots) = " + text(slots));
+    return invalid_argument("len(ptrs) = " + to_string(ptrs) +
+                            " is no multiple of len(slots) = " + to_string(slots));
   }
   const std::uint64_t k = slots == 0 ? 0 : ptrs / slots;
   if (slots != 0 && sizes != ptrs && sizes != k) {
-    return refused("len(sizes) = " + text(sizes) + " must be len(ptrs) = " + text(ptrs) +
-                   " or len(ptrs) / len(slots) = " + text(k));
+    return invalid_argument("len(sizes) = " + to_string(sizes) + " must be len(ptrs) = " +
+                            to_string(ptrs) + " or len(ptrs) / len(slots) = " + to_string(k));
   }
   return k;
 }
@@ -53,12 +48,14 @@ Result<std::uint64_t> check_slot(const CopyRequest& request, std::uint64_t index
     const std::uint64_t size = size_of(request, fragment, j);
     if (size > room - used) {
       const auto offset = static_cast<std::uint64_t>(request.offset);
-      return refused("fragment " + text(fragment) + " of " + text(size) + " bytes at byte " +
-                     text(offset + used) + " of slot " + std::to_string(request.slots[index]) +
-                     " ends beyond the slot's " + text(offset + room) + " bytes");
+      return invalid_argument("fragment " + to_string(fragment) + " of " + to_string(size) +
+                              " bytes at byte " + to_string(offset + used) + " of slot " +
+                              to_string(request.slots[index]) + " ends beyond the slot's " +
+                              to_string(offset + room) + " bytes");
     }
     if (size != 0 && request.ptrs[fragment] == 0) {
-      return refused("ptrs[" + text(fragment) + "] is null, its size " + text(size));
+      return invalid_argument("ptrs[" + to_string(fragment) + "] is null, its size " +
+                              to_string(size));
     }
     used += size;
   }
@@ -72,8 +69,8 @@ Result<Checked> check(const SlotStore& store, const CopyRequest& request) {
   const Result<std::uint64_t> k = fragments_per_slot(request);
   if (!k) return k.error();
   if (request.offset < 0 || static_cast<std::uint64_t>(request.offset) > stride) {
-    return refused("offset = " + std::to_string(request.offset) + " is not in a slot of " +
-                   text(stride) + " bytes");
+    return invalid_argument("offset = " + to_string(request.offset) + " is not in a slot of " +
+                            to_string(stride) + " bytes");
   }
   Checked checked{k.value(), 0};
   for (std::uint64_t i = 0; i < request.slots.size(); ++i) {
@@ -83,7 +80,7 @@ Result<Checked> check(const SlotStore& store, const CopyRequest& request) {
         check_slot(request, i, k.value(), stride - static_cast<std::uint64_t>(request.offset));
     if (!bytes) return bytes.error();
     if (__builtin_add_overflow(checked.total_bytes, bytes.value(), &checked.total_bytes)) {
-      return refused("the sizes add up to more than 2^64 bytes");
+      return invalid_argument("the sizes add up to more than 2^64 bytes");
     }
   }
   return checked;

@@ -3,83 +3,51 @@
 #include "slots/slot_store_header.h"
 
 #include <algorithm>
-#include <limits>
 #include <new>
+
+#include "base/numbers.h"
 
 namespace radixshmem {
 namespace {
 
+using std::to_string;
+
 constexpr std::uint64_t kMaxSlotBytes = std::uint64_t{1} << 40;
 constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 46;
 constexpr const char* kPoolNames[kComponents] = {"full", "swa", "mamba"};
-
-constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  for (int byte = 0; byte < 8; ++byte) {  // FNV-1a
-    hash = (hash ^ ((value >> (8 * byte)) & 0xff)) * 0x100000001b3;
-  }
-  return hash;
-}
-
-constexpr std::uint64_t layout_version() {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::uint64_t value :
-       {std::uint64_t{kStoreHeaderBytes}, std::uint64_t{kComponents}, sizeof(StoreHeader),
-        offsetof(StoreHeader, magic), offsetof(StoreHeader, layout_version),
-        offsetof(StoreHeader, nonce), offsetof(StoreHeader, slot_align),
-        offsetof(StoreHeader, data_offset), offsetof(StoreHeader, data_bytes),
-        offsetof(StoreHeader, pools), sizeof(PoolHeader), offsetof(PoolHeader, num_slots),
-        offsetof(PoolHeader, slot_bytes), offsetof(PoolHeader, stride),
-        offsetof(PoolHeader, offset)}) {
-    hash = mix(hash, value);
-  }
-  return hash;
-}
-
-Error refused(const std::string& what) {
-  return Error{ErrorCode::INVALID_ARGUMENT, what};
-}
 
 Error corrupt(const std::string& name, const std::string& what) {
   return Error{ErrorCode::CORRUPT, "region " + name + " is not a usable SlotStore: " + what +
                                        "; destroy it and let the server make a new one"};
 }
 
-std::string text(std::uint64_t value) {
-  return std::to_string(value);
-}
-
-// Requires: both below 2^41.
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 Result<PoolHeader> plan_pool(const char* pool, const PoolSize& size, std::uint64_t slot_align,
                              std::uint64_t offset) {
   if (size.num_slots == 0 && size.slot_bytes == 0) return PoolHeader{};
-  if (size.num_slots == 0 || size.num_slots > kMaxPoolSlots || size.slot_bytes == 0 ||
+  if (size.num_slots == 0 || size.num_slots > kMaxSlots || size.slot_bytes == 0 ||
       size.slot_bytes > kMaxSlotBytes) {
-    return refused(std::string("pool ") + pool + " cannot have " + text(size.num_slots) +
-                   " slots of " + text(size.slot_bytes) + " bytes: 1 to " + text(kMaxPoolSlots) +
-                   " slots of 1 to 2^40 bytes are possible (0 of 0: no such pool)");
+    return invalid_argument(std::string("pool ") + pool + " cannot have " +
+                            to_string(size.num_slots) + " slots of " + to_string(size.slot_bytes) +
+                            " bytes: 1 to " + to_string(kMaxSlots) +
+                            " slots of 1 to 2^40 bytes are possible (0 of 0: no such pool)");
   }
   const PoolHeader planned{size.num_slots, size.slot_bytes, round_up(size.slot_bytes, slot_align),
                            offset};
   if (planned.num_slots > (kMaxDataBytes - offset) / planned.stride) {
-    return refused(std::string("pool ") + pool + " of " + text(size.num_slots) + " slots of " +
-                   text(planned.stride) + " bytes does not fit below 2^46 bytes");
+    return invalid_argument(std::string("pool ") + pool + " of " + to_string(size.num_slots) +
+                            " slots of " + to_string(planned.stride) +
+                            " bytes does not fit below 2^46 bytes");
   }
   return planned;
 }
 
 }  // namespace
 
-const std::uint64_t kStoreLayoutVersion = layout_version();
-
 Result<StoreLayout> plan_store(const std::array<PoolSize, kComponents>& sizes,
                                std::uint64_t slot_align, std::uint64_t nonce,
                                std::uint64_t page_bytes) {
   if (slot_align == 0 || slot_align > kMaxSlotBytes) {
-    return refused("slot_align = " + text(slot_align) + " must be 1 to 2^40 bytes");
+    return invalid_argument("slot_align = " + to_string(slot_align) + " must be 1 to 2^40 bytes");
   }
   StoreLayout layout;
   layout.nonce = nonce;
@@ -92,7 +60,8 @@ Result<StoreLayout> plan_store(const std::array<PoolSize, kComponents>& sizes,
     layout.pools[kind] = pool.value();
     layout.data_bytes += pool.value().num_slots * pool.value().stride;
   }
-  if (layout.data_bytes == 0) return refused("a SlotStore needs at least one pool with slots");
+  if (layout.data_bytes == 0)
+    return invalid_argument("a SlotStore needs at least one pool with slots");
   return layout;
 }
 
@@ -109,19 +78,19 @@ void write_store_header(std::byte* base, const StoreLayout& layout) noexcept {
 
 Result<StoreLayout> read_store_header(const std::string& name, std::span<const std::byte> region) {
   if (region.size() < kStoreHeaderBytes) {
-    return corrupt(name, "it has " + text(region.size()) + " bytes, its header needs " +
-                             text(kStoreHeaderBytes));
+    return corrupt(name, "it has " + to_string(region.size()) + " bytes, its header needs " +
+                             to_string(kStoreHeaderBytes));
   }
   const auto& header = *reinterpret_cast<const StoreHeader*>(region.data());
   const std::uint64_t magic = header.magic.load(std::memory_order_acquire);
   if (magic == 0) {
     return Error{ErrorCode::NOT_READY, "region " + name + " is still being made"};
   }
-  if (magic != kStoreMagic) return corrupt(name, "its magic is " + text(magic));
+  if (magic != kStoreMagic) return corrupt(name, "its magic is " + to_string(magic));
   if (header.layout_version != kStoreLayoutVersion) {
     return Error{ErrorCode::MISMATCH, "region " + name + " has SlotStore layout " +
-                                          text(header.layout_version) + ", this library has " +
-                                          text(kStoreLayoutVersion) +
+                                          to_string(header.layout_version) + ", this library has " +
+                                          to_string(kStoreLayoutVersion) +
                                           ": run the same radixshmem version on both sides"};
   }
   // One copy, so that nobody can change a value between its check and its use. What follows from
@@ -134,8 +103,8 @@ Result<StoreLayout> read_store_header(const std::string& name, std::span<const s
   std::copy(std::begin(header.pools), std::end(header.pools), copy.pools);
   if (copy.data_offset < kStoreHeaderBytes || copy.data_offset > region.size() ||
       copy.data_offset % kStoreHeaderBytes != 0) {
-    return corrupt(name, "data_offset = " + text(copy.data_offset) + " in a file of " +
-                             text(region.size()) + " bytes");
+    return corrupt(name, "data_offset = " + to_string(copy.data_offset) + " in a file of " +
+                             to_string(region.size()) + " bytes");
   }
   std::array<PoolSize, kComponents> sizes;
   for (std::size_t kind = 0; kind < kComponents; ++kind) {
@@ -149,14 +118,15 @@ Result<StoreLayout> read_store_header(const std::string& name, std::span<const s
     const PoolHeader& expected = layout.pools[kind];
     if (found != expected) {
       return corrupt(name, std::string("pool ") + kPoolNames[kind] + " says stride " +
-                               text(found.stride) + " at offset " + text(found.offset) + ", not " +
-                               text(expected.stride) + " at " + text(expected.offset));
+                               to_string(found.stride) + " at offset " + to_string(found.offset) +
+                               ", not " + to_string(expected.stride) + " at " +
+                               to_string(expected.offset));
     }
   }
   if (copy.data_bytes != layout.data_bytes || layout.region_bytes() > region.size()) {
-    return corrupt(name, "it promises " + text(copy.data_bytes) +
-                             " bytes of data, its pools need " + text(layout.data_bytes) +
-                             ", its file holds " + text(region.size() - copy.data_offset));
+    return corrupt(name, "it promises " + to_string(copy.data_bytes) +
+                             " bytes of data, its pools need " + to_string(layout.data_bytes) +
+                             ", its file holds " + to_string(region.size() - copy.data_offset));
   }
   return planned;
 }

@@ -23,13 +23,13 @@
 
 #include "base/error.h"
 #include "base/ids.h"
+#include "base/numbers.h"
+#include "layout/words.h"
 
 namespace radixshmem {
 
 inline constexpr std::uint64_t kStoreHeaderBytes = 4096;
 inline constexpr std::uint64_t kStoreMagic = 0x31544f4c53584452;  // "RDXSLOT1" as bytes
-// Owner words of the index hold "next free slot + 1" below 2^30.
-inline constexpr std::uint64_t kMaxPoolSlots = (std::uint64_t{1} << 30) - 1;
 
 struct PoolHeader {
   std::uint64_t num_slots;
@@ -54,7 +54,14 @@ static_assert(std::is_standard_layout_v<StoreHeader> && sizeof(StoreHeader) <= k
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 // Changes whenever the structs above do.
-extern const std::uint64_t kStoreLayoutVersion;
+inline constexpr std::uint64_t kStoreLayoutVersion = extend_digest(
+    kDigestStart,
+    {kStoreHeaderBytes, kComponents, sizeof(StoreHeader), offsetof(StoreHeader, magic),
+     offsetof(StoreHeader, layout_version), offsetof(StoreHeader, nonce),
+     offsetof(StoreHeader, slot_align), offsetof(StoreHeader, data_offset),
+     offsetof(StoreHeader, data_bytes), offsetof(StoreHeader, pools), sizeof(PoolHeader),
+     offsetof(PoolHeader, num_slots), offsetof(PoolHeader, slot_bytes),
+     offsetof(PoolHeader, stride), offsetof(PoolHeader, offset)});
 
 struct PoolSize {
   std::uint64_t num_slots = 0;  // 0: no such pool

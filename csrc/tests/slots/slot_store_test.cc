@@ -143,8 +143,8 @@ TEST_F(SlotStoreTest, refuses_impossible_plans) {
       {{{{1, 1}, {}, {}}}, kHuge},
       {{{{1, kHuge}, {}, {}}}, 4096},
       {{{{kHuge, 1}, {}, {}}}, 1},
-      {{{{kMaxPoolSlots + 1, 1}, {}, {}}}, 1},
-      {{{{kMaxPoolSlots, std::uint64_t{1} << 40}, {}, {}}}, 1},
+      {{{{kMaxSlots + 1, 1}, {}, {}}}, 1},
+      {{{{kMaxSlots, std::uint64_t{1} << 40}, {}, {}}}, 1},
       {{{{1, std::uint64_t{1} << 40}, {64, std::uint64_t{1} << 40}, {}}}, 1},
   };
   for (const auto& [pools, align] : plans) {
