@@ -39,7 +39,7 @@ Result<> validate(const IndexPlan& plan) {
   }
   if (plan.slots[0] == 0) return bad_plan("full_slots", 0, "must be at least 1");
   for (const std::uint32_t slots : plan.slots) {
-    if (slots > kMaxSlots) return bad_plan("slots", slots, "exceeds 2^30 - 1");
+    if (slots > kMaxPoolSlots) return bad_plan("slots", slots, "exceeds 2^30 - 1");
   }
   if (plan.slots[1] != 0 && plan.swa_window_blocks == 0) {
     return bad_plan("swa_window_blocks", 0, "must be at least 1 when there are SWA slots");

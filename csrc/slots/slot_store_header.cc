@@ -24,11 +24,11 @@ Error corrupt(const std::string& name, const std::string& what) {
 Result<PoolHeader> plan_pool(const char* pool, const PoolSize& size, std::uint64_t slot_align,
                              std::uint64_t offset) {
   if (size.num_slots == 0 && size.slot_bytes == 0) return PoolHeader{};
-  if (size.num_slots == 0 || size.num_slots > kMaxSlots || size.slot_bytes == 0 ||
+  if (size.num_slots == 0 || size.num_slots > kMaxPoolSlots || size.slot_bytes == 0 ||
       size.slot_bytes > kMaxSlotBytes) {
     return invalid_argument(std::string("pool ") + pool + " cannot have " +
                             to_string(size.num_slots) + " slots of " + to_string(size.slot_bytes) +
-                            " bytes: 1 to " + to_string(kMaxSlots) +
+                            " bytes: 1 to " + to_string(kMaxPoolSlots) +
                             " slots of 1 to 2^40 bytes are possible (0 of 0: no such pool)");
   }
   const PoolHeader planned{size.num_slots, size.slot_bytes, round_up(size.slot_bytes, slot_align),

@@ -108,7 +108,7 @@ TEST(IndexLayoutTest, RefusesImpossiblePlansNamingFieldAndValue) {
       {"segment_blocks", "48", [](IndexPlan& p) { p.segment_blocks = 48; }},
       {"segment_blocks", "128", [](IndexPlan& p) { p.segment_blocks = 128; }},
       {"full_slots", "0", [](IndexPlan& p) { p.slots[0] = 0; }},
-      {"slots", "1073741824", [](IndexPlan& p) { p.slots[2] = kMaxSlots + 1; }},
+      {"slots", "1073741824", [](IndexPlan& p) { p.slots[2] = kMaxPoolSlots + 1; }},
       {"swa_window_blocks", "0", [](IndexPlan& p) { p.swa_window_blocks = 0; }},
       {"max_clients", "0", [](IndexPlan& p) { p.max_clients = 0; }},
       {"max_clients", "65537", [](IndexPlan& p) { p.max_clients = 65537; }},
