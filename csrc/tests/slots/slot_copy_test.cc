@@ -12,44 +12,13 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 #include "slots/stream_copy.h"
+#include "tests/slots/slot_store_fixture.h"
 
 namespace radixshmem {
 namespace {
 
-using Store = std::shared_ptr<const SlotStore>;
-
-constexpr std::int64_t kFull = 0;
-constexpr std::int64_t kSwa = 1;
-constexpr std::int64_t kMamba = 2;
-
-class SlotCopyTest : public ::testing::Test {
- protected:
-  SlotCopyTest() : name_("/radixshmem_copy_test_" + std::to_string(::getpid())) {}
-  ~SlotCopyTest() override { (void)SlotStore::destroy(name_); }
-
-  [[nodiscard]] SlotStorePlan plan() const {
-    return {name_, {{{10, 100}, {}, {3, 5000}}}, 256, 77};
-  }
-  Store make(const SlotStorePlan& plan) {
-    Result<Store> store = SlotStore::create(plan);
-    EXPECT_TRUE(store.ok()) << store.error().message;
-    return store.value();
-  }
-  Store make() { return make(plan()); }
-
-  std::string name_;
-};
-
-std::uint64_t address(const void* pointer) {
-  return reinterpret_cast<std::uint64_t>(pointer);
-}
-
-bool mentions(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
-}
+using SlotCopyTest = SlotStoreFixture;
 
 TEST_F(SlotCopyTest, copies_fragments_row_by_row) {
   const Store store = make();

@@ -18,30 +18,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "tests/slots/slot_store_fixture.h"
+
 namespace radixshmem {
 namespace {
 
-using Store = std::shared_ptr<const SlotStore>;
-
-constexpr std::int64_t kFull = 0;
-constexpr std::int64_t kSwa = 1;
-constexpr std::int64_t kMamba = 2;
-
-class SlotStoreTest : public ::testing::Test {
+class SlotStoreTest : public SlotStoreFixture {
  protected:
-  SlotStoreTest() : name_("/radixshmem_store_test_" + std::to_string(::getpid())) {}
-  ~SlotStoreTest() override { (void)SlotStore::destroy(name_); }
-
   [[nodiscard]] std::string path() const { return "/dev/shm" + name_; }
-  [[nodiscard]] SlotStorePlan plan() const {
-    return {name_, {{{10, 100}, {}, {3, 5000}}}, 256, 77};
-  }
-  Store make(const SlotStorePlan& plan) {
-    Result<Store> store = SlotStore::create(plan);
-    EXPECT_TRUE(store.ok()) << store.error().message;
-    return store.value();
-  }
-  Store make() { return make(plan()); }
   Error attach_error(std::uint32_t timeout_ms = 0) {
     const Result<Store> store = SlotStore::attach(name_, "", timeout_ms, false);
     EXPECT_FALSE(store.ok());
@@ -59,17 +43,7 @@ class SlotStoreTest : public ::testing::Test {
     EXPECT_TRUE(SlotStore::destroy(name_).value());
     return error;
   }
-
-  std::string name_;
 };
-
-std::uint64_t address(const void* pointer) {
-  return reinterpret_cast<std::uint64_t>(pointer);
-}
-
-bool mentions(const Error& error, const std::string& part) {
-  return error.message.find(part) != std::string::npos;
-}
 
 TEST_F(SlotStoreTest, lays_pools_out_in_order_with_rounded_strides) {
   const Store store = make();
@@ -143,8 +117,8 @@ TEST_F(SlotStoreTest, refuses_impossible_plans) {
       {{{{1, 1}, {}, {}}}, kHuge},
       {{{{1, kHuge}, {}, {}}}, 4096},
       {{{{kHuge, 1}, {}, {}}}, 1},
-      {{{{kMaxSlots + 1, 1}, {}, {}}}, 1},
-      {{{{kMaxSlots, std::uint64_t{1} << 40}, {}, {}}}, 1},
+      {{{{kMaxPoolSlots + 1, 1}, {}, {}}}, 1},
+      {{{{kMaxPoolSlots, std::uint64_t{1} << 40}, {}, {}}}, 1},
       {{{{1, std::uint64_t{1} << 40}, {64, std::uint64_t{1} << 40}, {}}}, 1},
   };
   for (const auto& [pools, align] : plans) {
