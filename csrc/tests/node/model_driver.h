@@ -32,12 +32,13 @@ class ModelDriver final {
   // Runs `operations` calls. Returns: false at the first difference (told by a test failure).
   [[nodiscard]] bool run(std::uint64_t operations);
   // How often something happened: a test asserts that nothing stayed at zero.
-#define RADIX_SEEN(X)                                                                     \
-  X(hits) X(misses) X(windows) X(pinned) X(pins_full) X(attached) X(unused)               \
-  X(path_missing) X(bad_request) X(mempool_full) X(short_allocations) X(evicted)          \
-  X(aux_evicted) X(aux_refused) X(extended) X(stale_cursors) X(resets) X(zombie_calls)    \
-  X(reattached) X(still_valid) X(invalid) X(checks) X(segment_evictions) \
-  X(side_evictions)
+#define RADIX_SEEN(X)                                                                           \
+  X(hits)                                                                                       \
+  X(misses)                                                                                     \
+  X(windows) X(pinned) X(pins_full) X(attached) X(unused) X(path_missing) X(bad_request)        \
+      X(mempool_full) X(short_allocations) X(evicted) X(aux_evicted) X(aux_refused) X(extended) \
+          X(stale_cursors) X(resets) X(zombie_calls) X(reattached) X(still_valid) X(invalid)    \
+              X(checks) X(segment_evictions) X(side_evictions)
   struct Seen {
 #define RADIX_FIELD(name) std::uint64_t name = 0;
     RADIX_SEEN(RADIX_FIELD)
@@ -46,6 +47,9 @@ class ModelDriver final {
   [[nodiscard]] const Seen& seen() const noexcept { return seen_; }
 
  private:
+  static constexpr std::size_t kSessions = 3;  // two of one group, one on its own
+  static constexpr std::array kAll{Component::kFull, Component::kSwa, Component::kMamba};
+
   struct Held {
     std::int32_t slot;
     std::size_t session;
