@@ -18,12 +18,12 @@ namespace radixshmem::internal {
 
 }  // namespace radixshmem::internal
 
-#define RADIX_CHECK(condition, value)                                                    \
-  do {                                                                                   \
-    if (!(condition)) [[unlikely]] {                                                     \
-      ::radixshmem::internal::check_failed(__FILE__, __LINE__, #condition,               \
-                                           static_cast<long long>(value));               \
-    }                                                                                    \
+#define RADIX_CHECK(condition, value)                                      \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]] {                                       \
+      ::radixshmem::internal::check_failed(__FILE__, __LINE__, #condition, \
+                                           static_cast<long long>(value)); \
+    }                                                                      \
   } while (false)
 
 #ifdef NDEBUG

@@ -9,13 +9,13 @@
 
 namespace radixshmem {
 
-using SegmentId = std::uint32_t;    // offset in the arena / 64; 0 = none
-using SideId = std::uint32_t;       // side block; 0 = none
-using PageId = std::uint32_t;       // arena page; 0 = none
-using SlotId = std::uint32_t;       // slot of one pool; ids start at 0
-using ClientId = std::uint32_t;     // 0 = the server
-using BlockHash = std::uint64_t;    // chained prefix hash of a block
-using Position = std::uint32_t;     // block index in a path; the root block is 0
+using SegmentId = std::uint32_t;  // offset in the arena / 64; 0 = none
+using SideId = std::uint32_t;     // side block; 0 = none
+using PageId = std::uint32_t;     // arena page; 0 = none
+using SlotId = std::uint32_t;     // slot of one pool; ids start at 0
+using ClientId = std::uint32_t;   // 0 = the server
+using BlockHash = std::uint64_t;  // chained prefix hash of a block
+using Position = std::uint32_t;   // block index in a path; the root block is 0
 
 inline constexpr std::size_t kCacheLine = 64;
 

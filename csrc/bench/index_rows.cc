@@ -26,8 +26,7 @@ constexpr std::uint32_t kBlockTokens = 16;
 // An index of our own, for as long as the object lives, and a client of it.
 class BenchIndex final {
  public:
-  static Result<std::shared_ptr<BenchIndex>> make(const std::string& purpose,
-                                                  std::uint32_t slots) {
+  static Result<std::shared_ptr<BenchIndex>> make(const std::string& purpose, std::uint32_t slots) {
     const std::string name = "/radix_bench_" + purpose + "_" + std::to_string(getpid());
     auto index = std::make_shared<BenchIndex>();
     auto server = IndexServer::claim(name, 0600, -1);
@@ -109,7 +108,9 @@ class Queries final {
  public:
   Queries(std::shared_ptr<BenchIndex> index, std::shared_ptr<const WorkloadFile> workload,
           std::uint64_t first, std::uint64_t last, bool lock)
-      : index_(std::move(index)), workload_(std::move(workload)), lock_(lock),
+      : index_(std::move(index)),
+        workload_(std::move(workload)),
+        lock_(lock),
         choose_(first, last - 1) {}
 
   Sample operator()() {
@@ -140,9 +141,8 @@ class Queries final {
 
 Result<Sample> rebuild(const BenchIndex& index) {
   Sample sample;
-  const bool done = index.client().locked([&] {
-    sample = measure(1, [&](std::uint64_t) { index.client().tree().repair(); });
-  });
+  const bool done = index.client().locked(
+      [&] { sample = measure(1, [&](std::uint64_t) { index.client().tree().repair(); }); });
   if (!done) return Error{ErrorCode::BUSY, "the index lock is busy"};
   return sample;
 }

@@ -117,4 +117,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace radixshmem::bench
 
-int main(int argc, char** argv) { return radixshmem::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+  return radixshmem::bench::run(argc, argv);
+}

@@ -38,7 +38,9 @@ ContiguousBuffer::ContiguousBuffer(py::handle object, const char* what) {
   }
 }
 
-ContiguousBuffer::~ContiguousBuffer() { PyBuffer_Release(&view_); }
+ContiguousBuffer::~ContiguousBuffer() {
+  PyBuffer_Release(&view_);
+}
 
 Words::Words(py::handle object, const char* what) : buffer_(object, what) {
   if (buffer_.item_bytes() != sizeof(std::uint64_t)) {

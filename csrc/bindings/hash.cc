@@ -56,7 +56,8 @@ class TokenBuffer final {
 };
 
 py::array_t<std::uint64_t> compute_hashes(const py::object& token_ids,
-                                          std::int64_t tokens_per_block, const py::bytes& name_space,
+                                          std::int64_t tokens_per_block,
+                                          const py::bytes& name_space,
                                           std::optional<std::uint64_t> parent) {
   if (tokens_per_block < 1) {
     throw py::value_error("tokens_per_block = " + std::to_string(tokens_per_block) +

@@ -23,8 +23,8 @@ namespace py = pybind11;
 
 Component component_of(int kind) {
   if (kind < 0 || kind >= static_cast<int>(kComponents)) {
-    throw_error(Error{ErrorCode::INVALID_ARGUMENT,
-                      "component " + std::to_string(kind) + " is not FULL (0), SWA (1), MAMBA (2)"});
+    throw_error(Error{ErrorCode::INVALID_ARGUMENT, "component " + std::to_string(kind) +
+                                                       " is not FULL (0), SWA (1), MAMBA (2)"});
   }
   return static_cast<Component>(kind);
 }
@@ -137,15 +137,17 @@ void bind_queries(py::class_<Session, std::shared_ptr<Session>>& index) {
       .def("extend", &extend, py::arg("cursor"), py::arg("more_hashes"), py::arg("mask") = 1,
            py::kw_only(), py::arg("local_only") = false, py::arg("lock") = false,
            py::arg("update_meta") = true)
-      .def("slots_total", [](const Session& s,
-                             int c) { return unwrap(s.slots_total(component_of(c))); },
-           py::arg("component") = 0)
-      .def("slots_free",
-           [](Session& s, int c) {
-             const Component kind = component_of(c);
-             return unlocked([&] { return s.slots_free(kind); });
-           },
-           py::arg("component") = 0)
+      .def(
+          "slots_total",
+          [](const Session& s, int c) { return unwrap(s.slots_total(component_of(c))); },
+          py::arg("component") = 0)
+      .def(
+          "slots_free",
+          [](Session& s, int c) {
+            const Component kind = component_of(c);
+            return unlocked([&] { return s.slots_free(kind); });
+          },
+          py::arg("component") = 0)
       .def("total_blocks", [](const Session& s) { return unwrap(s.total_blocks()); })
       .def("total_radix_nodes", [](const Session& s) { return unwrap(s.total_segments()); })
       .def("stats", [](const Session& s) { return to_dict(unwrap(figures(s))); })
@@ -160,28 +162,33 @@ void bind_mutations(py::class_<Session, std::shared_ptr<Session>>& index) {
   index
       .def("insert", &insert, py::arg("hashes"), py::arg("slots"), py::arg("start") = 0,
            py::arg("auto_recycle") = true, py::kw_only(), py::arg("component") = 0)
-      .def("allocate_slots",
-           [](Session& s, std::int64_t n, int c) {
-             const Component kind = component_of(c);
-             return to_array(unlocked([&] { return s.allocate(n, kind); }));
-           },
-           py::arg("n"), py::arg("component") = 0)
-      .def("recycle_slots",
-           [](Session& s, const py::object& slots, int c) {
-             const Slots ids(slots, "slots");
-             const Component kind = component_of(c);
-             unlocked([&] { return s.recycle(ids.span(), kind); });
-           },
-           py::arg("slots"), py::arg("component") = 0)
-      .def("evict",
-           [](Session& s, std::uint32_t n, int c) {
-             const Component kind = component_of(c);
-             return unlocked([&] { return s.evict(n, kind); });
-           },
-           py::arg("n"), py::arg("component") = 0)
+      .def(
+          "allocate_slots",
+          [](Session& s, std::int64_t n, int c) {
+            const Component kind = component_of(c);
+            return to_array(unlocked([&] { return s.allocate(n, kind); }));
+          },
+          py::arg("n"), py::arg("component") = 0)
+      .def(
+          "recycle_slots",
+          [](Session& s, const py::object& slots, int c) {
+            const Slots ids(slots, "slots");
+            const Component kind = component_of(c);
+            unlocked([&] { return s.recycle(ids.span(), kind); });
+          },
+          py::arg("slots"), py::arg("component") = 0)
+      .def(
+          "evict",
+          [](Session& s, std::uint32_t n, int c) {
+            const Component kind = component_of(c);
+            return unlocked([&] { return s.evict(n, kind); });
+          },
+          py::arg("n"), py::arg("component") = 0)
       .def("reset", [](Session& s) { unlocked([&] { return s.reset(); }); })
-      .def("check", [](Session& s, bool repair) { return unlocked([&] { return s.check(repair); }); },
-           py::arg("repair") = false)
+      .def(
+          "check",
+          [](Session& s, bool repair) { return unlocked([&] { return s.check(repair); }); },
+          py::arg("repair") = false)
       .def("close", [](Session& s) {
         const py::gil_scoped_release release;
         s.close();
@@ -194,15 +201,15 @@ void bind_index(py::module_& module) {
   module.attr("LAYOUT_VERSION") = layout_version();
   py::class_<Session, std::shared_ptr<Session>> index(module, "Index");
   index
-      .def_static("attach",
-                  [](const std::string& name, const std::string& group, bool read_only) {
-                    return unlocked([&] { return Session::attach(name, group, read_only); });
-                  },
-                  py::arg("name"), py::arg("group"), py::arg("read_only"))
-      .def_property_readonly("client_id",
-                             [](const Session& s) {
-                               return s.read_only() ? -1 : static_cast<int>(s.client_id());
-                             })
+      .def_static(
+          "attach",
+          [](const std::string& name, const std::string& group, bool read_only) {
+            return unlocked([&] { return Session::attach(name, group, read_only); });
+          },
+          py::arg("name"), py::arg("group"), py::arg("read_only"))
+      .def_property_readonly(
+          "client_id",
+          [](const Session& s) { return s.read_only() ? -1 : static_cast<int>(s.client_id()); })
       .def_property_readonly("generation", &Session::generation)
       .def_property_readonly("incarnation", &Session::incarnation)
       .def_property_readonly("identity",

@@ -65,9 +65,8 @@ QueryResult::~QueryResult() {
 }
 
 void bind_index_results(py::module_& module) {
-  py::class_<CursorPoint>(module, "Cursor").def_property_readonly("position", [](const CursorPoint& c) {
-    return c.position;
-  });
+  py::class_<CursorPoint>(module, "Cursor")
+      .def_property_readonly("position", [](const CursorPoint& c) { return c.position; });
   py::class_<QueryResult>(module, "QueryResult")
       .def_property_readonly("status",
                              [](const QueryResult& r) { return static_cast<int>(r.hit.status); })

@@ -61,28 +61,31 @@ void bind_index_server(py::module_& module) {
   bind_slots(plan, "mamba_slots", 2);
 
   py::class_<IndexServer>(module, "IndexServer")
-      .def_static("claim",
-                  [](const std::string& name, std::uint32_t mode, std::int64_t gid) {
-                    return unwrap(IndexServer::claim(name, static_cast<mode_t>(mode), gid));
-                  },
-                  py::arg("name"), py::arg("mode"), py::arg("gid"))
+      .def_static(
+          "claim",
+          [](const std::string& name, std::uint32_t mode, std::int64_t gid) {
+            return unwrap(IndexServer::claim(name, static_cast<mode_t>(mode), gid));
+          },
+          py::arg("name"), py::arg("mode"), py::arg("gid"))
       .def("found", &found_name)
       .def("reclaim", [](IndexServer& s) { unlocked([&] { return s.reclaim(); }); })
-      .def("create",
-           [](IndexServer& s, const IndexPlan& p, bool prefault) {
-             return unlocked([&] { return s.create(p, prefault); });
-           },
-           py::arg("plan"), py::arg("prefault"))
+      .def(
+          "create",
+          [](IndexServer& s, const IndexPlan& p, bool prefault) {
+            return unlocked([&] { return s.create(p, prefault); });
+          },
+          py::arg("plan"), py::arg("prefault"))
       .def("adopt", [](IndexServer& s) { return unlocked([&] { return s.adopt(); }); })
-      .def("client_alive",
-           [](const IndexServer& s, std::uint32_t id) { return s.client_alive(id); },
-           py::arg("client_id"))
-      .def("reap",
-           [](IndexServer& s, std::uint32_t id, bool exited) {
-             const auto reaped = unlocked([&] { return s.reap(id, exited); });
-             return std::make_tuple(reaped.pins, reaped.slots);
-           },
-           py::arg("client_id"), py::arg("exited"))
+      .def(
+          "client_alive", [](const IndexServer& s, std::uint32_t id) { return s.client_alive(id); },
+          py::arg("client_id"))
+      .def(
+          "reap",
+          [](IndexServer& s, std::uint32_t id, bool exited) {
+            const auto reaped = unlocked([&] { return s.reap(id, exited); });
+            return std::make_tuple(reaped.pins, reaped.slots);
+          },
+          py::arg("client_id"), py::arg("exited"))
       .def("release_quarantine",
            [](IndexServer& s) { return unlocked([&] { return s.release_quarantine(); }); })
       .def("close", [](IndexServer& s) {

@@ -2,7 +2,8 @@
 // Copyright The radixshmem authors
 //
 // read_header on damaged headers of index regions: what it accepts must lie inside the region.
-// Input: two bytes {length to cut off, number of edits}, then edits of three bytes {offset:16, xor}.
+// Input: two bytes {length to cut off, number of edits}, then edits of three bytes
+// {offset:16, xor}.
 #include <cstdint>
 #include <cstring>
 
@@ -13,7 +14,8 @@ namespace {
 
 class Target final {
  public:
-  Target() : plan_(small_plan(64, 8, 4)), layout_(layout_of(plan_)), memory_(layout_.region_bytes) {}
+  Target()
+      : plan_(small_plan(64, 8, 4)), layout_(layout_of(plan_)), memory_(layout_.region_bytes) {}
 
   void run(const std::uint8_t* data, std::size_t size) {
     std::memset(memory_.base(), 0, kHeaderBytes);

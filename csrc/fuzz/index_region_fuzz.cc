@@ -85,13 +85,27 @@ class Target final {
     std::memcpy(&word, at, 8);
     const unsigned shift = (e[4] >> 3 & 3) * 16;
     switch (e[4] & 7) {
-      case 0: word = 0; break;
-      case 1: word = ~std::uint64_t{0}; break;
-      case 2: word ^= std::uint64_t{e[5]} << shift; break;
-      case 3: word += e[5]; break;
-      case 4: word = (word & ~(std::uint64_t{0xffff} << shift)) | std::uint64_t{e[5]} << shift; break;
-      case 5: word |= std::uint64_t{0xffffffff} << (shift & 32); break;
-      case 6: word = mix_hash(word + e[5]); break;
+      case 0:
+        word = 0;
+        break;
+      case 1:
+        word = ~std::uint64_t{0};
+        break;
+      case 2:
+        word ^= std::uint64_t{e[5]} << shift;
+        break;
+      case 3:
+        word += e[5];
+        break;
+      case 4:
+        word = (word & ~(std::uint64_t{0xffff} << shift)) | std::uint64_t{e[5]} << shift;
+        break;
+      case 5:
+        word |= std::uint64_t{0xffffffff} << (shift & 32);
+        break;
+      case 6:
+        word = mix_hash(word + e[5]);
+        break;
       default:  // a whole stretch of one byte
         std::memset(at, e[5], std::min<std::uint64_t>(4096, area.bytes - offset));
         return;

@@ -129,9 +129,9 @@ Result<> chain_hashes(const TokenArray& tokens, std::size_t tokens_per_block, Bl
     case 8:
       return run(std::uint64_t{}, std::int64_t{});
     default:
-      return Error{ErrorCode::INVALID_ARGUMENT,
-                   "token_ids has items of " + std::to_string(tokens.item_bytes) +
-                       " bytes; 1, 2, 4 and 8 are accepted"};
+      return Error{ErrorCode::INVALID_ARGUMENT, "token_ids has items of " +
+                                                    std::to_string(tokens.item_bytes) +
+                                                    " bytes; 1, 2, 4 and 8 are accepted"};
   }
 }
 

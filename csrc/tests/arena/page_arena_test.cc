@@ -171,8 +171,8 @@ TEST_F(PageArenaTest, OnlyStartsOfSegmentsAreValid) {
   EXPECT_FALSE(arena_.valid(5)) << "page 0";
   EXPECT_FALSE(arena_.valid(id + 1));
   EXPECT_TRUE(arena_.valid(id + classes_.units[2]));
-  EXPECT_FALSE(arena_.valid(id / kPageUnits * kPageUnits +
-                            classes_.per_page[2] * classes_.units[2]))
+  EXPECT_FALSE(
+      arena_.valid(id / kPageUnits * kPageUnits + classes_.per_page[2] * classes_.units[2]))
       << "the rest of a page";
   EXPECT_FALSE(arena_.valid(arena_.units()));
   EXPECT_FALSE(arena_.valid(0xffffffffu));

@@ -41,10 +41,10 @@ TEST(Result, moves_out_a_value_that_cannot_be_copied) {
 TEST(ErrorCodes, have_distinct_values_and_their_own_names) {
   std::set<int> values;
   std::size_t count = 0;
-#define RADIX_SEE(name, value, exception, meaning)    \
-  values.insert(static_cast<int>(ErrorCode::name));   \
-  EXPECT_STREQ(error_name(ErrorCode::name), #name);   \
-  EXPECT_STRNE(meaning, "");                          \
+#define RADIX_SEE(name, value, exception, meaning)  \
+  values.insert(static_cast<int>(ErrorCode::name)); \
+  EXPECT_STREQ(error_name(ErrorCode::name), #name); \
+  EXPECT_STRNE(meaning, "");                        \
   ++count;
   RADIX_ERROR_CODES(RADIX_SEE)
 #undef RADIX_SEE

@@ -18,8 +18,7 @@ TokenArray array_of(const std::vector<T>& tokens, std::ptrdiff_t step = 1) {
   const std::size_t magnitude = static_cast<std::size_t>(step < 0 ? -step : step);
   const std::size_t count = (tokens.size() + magnitude - 1) / magnitude;
   const T* first = step < 0 && !tokens.empty() ? tokens.data() + tokens.size() - 1 : tokens.data();
-  return {reinterpret_cast<const std::byte*>(first), count, stride, sizeof(T),
-          std::is_signed_v<T>};
+  return {reinterpret_cast<const std::byte*>(first), count, stride, sizeof(T), std::is_signed_v<T>};
 }
 
 std::vector<BlockHash> hashes_of(const TokenArray& tokens, std::size_t tokens_per_block,

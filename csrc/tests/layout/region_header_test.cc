@@ -20,9 +20,7 @@ class RegionHeaderTest : public ::testing::Test {
       : plan_(small_plan(200, 20, 3)), layout_(layout_of(plan_)), memory_(layout_.region_bytes) {
     write_header(memory_.base(), plan_, layout_, 77);
   }
-  [[nodiscard]] RegionHeader& header() {
-    return *reinterpret_cast<RegionHeader*>(memory_.base());
-  }
+  [[nodiscard]] RegionHeader& header() { return *reinterpret_cast<RegionHeader*>(memory_.base()); }
   [[nodiscard]] Error error(std::uint64_t bytes) const {
     const auto view = read_header(memory_.span().first(bytes), "/name");
     return view.ok() ? Error{ErrorCode::OK, ""} : view.error();

@@ -4,9 +4,9 @@
 // Bytes under load: every slot's data carries the hash of its block and a generation that no other
 // writing has. Writers allocate, write, insert; readers copy under pins, or without and validate
 // afterwards; evictors and resets run all the time. No copy may ever be wrong.
-// Every session maps the region at an address of its own, and the thread sanitizer does not see that
-// an atomic in two mappings is one word: the slot bytes are kept from it, else it would call every
-// hand-over of a slot a race.
+// Every session maps the region at an address of its own, and the thread sanitizer does not see
+// that an atomic in two mappings is one word: the slot bytes are kept from it, else it would call
+// every hand-over of a slot a race.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -84,11 +84,16 @@ class Worker final {
   void run(std::uint32_t rounds) {
     for (std::uint32_t i = 0; i < rounds; ++i) {
       const std::uint32_t dice = below(1000);
-      if (dice < 500) read_pinned();
-      else if (dice < 620) kCopyUnpinned ? read_and_validate() : read_pinned();
-      else if (dice < 980) write();
-      else if (dice < 999) (void)session_->evict(below(30), Component::kFull).ok();
-      else (void)session_->reset().ok();
+      if (dice < 500)
+        read_pinned();
+      else if (dice < 620)
+        kCopyUnpinned ? read_and_validate() : read_pinned();
+      else if (dice < 980)
+        write();
+      else if (dice < 999)
+        (void)session_->evict(below(30), Component::kFull).ok();
+      else
+        (void)session_->reset().ok();
     }
   }
 
@@ -180,8 +185,8 @@ class BytesTest : public ::testing::Test {
     return plan;
   }
   BytesTest() : rig_(plan()) {
-    void* at = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* at =
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     RADIX_CHECK(at != MAP_FAILED, sizeof(Shared));
     shared_ = new (at) Shared{};
   }
@@ -197,9 +202,9 @@ class BytesTest : public ::testing::Test {
     }
     EXPECT_EQ(wrong(), "");
     // Nothing is in anybody's hands any more.
-    EXPECT_EQ(ServerRig::take(rig_.own().slots_free({})) +
-                  ServerRig::take(rig_.own().total_blocks()),
-              kFullSlots);
+    EXPECT_EQ(
+        ServerRig::take(rig_.own().slots_free({})) + ServerRig::take(rig_.own().total_blocks()),
+        kFullSlots);
     EXPECT_GT(rig_.own().tree().control().work.evicted_blocks.load(), 0u);
   }
   [[nodiscard]] std::string wrong() {

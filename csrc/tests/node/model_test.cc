@@ -29,8 +29,8 @@ constexpr std::uint64_t kEnough = 100'000;
 // Returns: a share of all operations, in per cent.
 std::uint64_t operations(std::uint64_t share) {
   const bool full = std::getenv("RADIX_TEST_FULL") != nullptr;
-  return from_environment("RADIX_MODEL_OPERATIONS", full ? 10 * kOperations : kOperations) *
-         share / 100;
+  return from_environment("RADIX_MODEL_OPERATIONS", full ? 10 * kOperations : kOperations) * share /
+         100;
 }
 
 ModelDriver::Seen run(const IndexPlan& plan, DriverOptions options, std::uint64_t count) {
@@ -52,11 +52,17 @@ TEST(ModelTest, AllComponentsInTinyPools) {
   IndexPlan plan = small_plan(220, 40, 12);
   const ModelDriver::Seen seen = run(plan, options, operations(50));
   if (operations(50) < kEnough) return;
-  for (const std::uint64_t count :
-       {seen.hits, seen.misses, seen.windows, seen.pinned, seen.pins_full, seen.attached,
-        seen.unused, seen.path_missing, seen.bad_request, seen.short_allocations, seen.evicted,
-        seen.aux_evicted, seen.aux_refused, seen.extended, seen.stale_cursors, seen.resets,
-        seen.zombie_calls, seen.reattached, seen.still_valid, seen.invalid, seen.checks}) {
+  for (const std::uint64_t count : {seen.hits,          seen.misses,
+                                    seen.windows,       seen.pinned,
+                                    seen.pins_full,     seen.attached,
+                                    seen.unused,        seen.path_missing,
+                                    seen.bad_request,   seen.short_allocations,
+                                    seen.evicted,       seen.aux_evicted,
+                                    seen.aux_refused,   seen.extended,
+                                    seen.stale_cursors, seen.resets,
+                                    seen.zombie_calls,  seen.reattached,
+                                    seen.still_valid,   seen.invalid,
+                                    seen.checks}) {
     EXPECT_GT(count, 0u);
   }
 }

@@ -162,8 +162,8 @@ TEST_F(QueryTest, ExtendGoesOnFromACursor) {
 TEST_F(QueryTest, ExtendAtTheEndOfWhatIsKnownFindsNothingMore) {
   put(client_, path_);
   const Hit all = query(client_, path_);
-  const Hit more = ServerRig::take(
-      client_->extend(*all.cursor, make_path(9, 5), {kMaskFull, false, true}));
+  const Hit more =
+      ServerRig::take(client_->extend(*all.cursor, make_path(9, 5), {kMaskFull, false, true}));
   EXPECT_EQ(more.status, ErrorCode::OK);
   EXPECT_EQ(more.blocks, 0u);
   const Hit none = ServerRig::take(client_->extend(*all.cursor, {}, {kMaskFull, false, true}));

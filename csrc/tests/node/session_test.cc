@@ -103,7 +103,7 @@ TEST_F(SessionTest, InsertsThatBreakARuleChangeNothing) {
     EXPECT_TRUE(outcome.unused.empty());
     EXPECT_EQ(outcome.first, outcome.last);
   };
-  refused(ten, slots, 1, Component::kFull);   // beyond the path
+  refused(ten, slots, 1, Component::kFull);  // beyond the path
   refused(ten, slots, 11, Component::kFull);
   refused(ten, slots, 0xffffffffu, Component::kFull);
   refused(ten, Slots(10, slots[0]), 0, Component::kFull);
@@ -118,9 +118,9 @@ TEST_F(SessionTest, InsertsThatBreakARuleChangeNothing) {
   refused(ten, {mamba[0]}, 5, Component::kMamba);
   refused({}, {mamba[0]}, 0, Component::kMamba);
   for (const Position start : {0u, 9u}) {
-    EXPECT_EQ(insert(client_, ten, {mamba[start == 0 ? 0 : 1]}, start, false, Component::kMamba)
-                  .error,
-              ErrorCode::OK);
+    EXPECT_EQ(
+        insert(client_, ten, {mamba[start == 0 ? 0 : 1]}, start, false, Component::kMamba).error,
+        ErrorCode::OK);
   }
   ServerRig full(small_plan(50));
   const SessionPtr client = full.attach();
@@ -260,9 +260,9 @@ TEST_F(SessionTest, AStoppedLockHolderMakesWritersBusyAndReadersGoOn) {
   holder.signal(SIGCONT);
   holder.go_on();
   EXPECT_EQ(holder.wait(), 0);
-  EXPECT_EQ(insert(client_, first_of(make_path(5, 10), 8), Slots(mine.begin() + 2, mine.end()))
-                .error,
-            ErrorCode::OK);
+  EXPECT_EQ(
+      insert(client_, first_of(make_path(5, 10), 8), Slots(mine.begin() + 2, mine.end())).error,
+      ErrorCode::OK);
   EXPECT_EQ(free_slots(client_), 200u - 40 - 8) << "the recycled slots went along";
   EXPECT_GE(client_->tree().clients().total(Counter::kBusy), 4u);
   EXPECT_EQ(problems(client_), "");

@@ -93,7 +93,8 @@ TEST_F(ClientTableTest, ScannersSeePinsBelowTheMarkOfEveryClient) {
   EXPECT_TRUE(scan().empty()) << "no mark, no pins";
   table_.entry(0).pin_high_water = 1;
   table_.entry(3).pin_high_water = 5;
-  EXPECT_EQ(scan(), (std::set<std::tuple<ClientId, SegmentId, std::uint32_t>>{{0, 10, 1}, {3, 30, 1}}));
+  EXPECT_EQ(scan(),
+            (std::set<std::tuple<ClientId, SegmentId, std::uint32_t>>{{0, 10, 1}, {3, 30, 1}}));
 }
 
 TEST_F(ClientTableTest, AMarkBeyondTheTableReadsNoFurtherThanItsEnd) {

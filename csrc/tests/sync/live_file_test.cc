@@ -27,7 +27,7 @@ class LiveFileTest : public ::testing::Test {
   }
   [[nodiscard]] bool exists() const { return ::access(path_.c_str(), F_OK) == 0; }
   [[nodiscard]] ino_t inode() const {
-    struct stat found {};
+    struct stat found{};
     return ::stat(path_.c_str(), &found) == 0 ? found.st_ino : 0;
   }
 
@@ -81,7 +81,7 @@ TEST_F(LiveFileTest, TheModeIsExactWhateverTheUmask) {
   const auto file = LiveFile::open(name_, /*create=*/true, 0660);
   ::umask(before);
   ASSERT_TRUE(file.ok());
-  struct stat found {};
+  struct stat found{};
   ASSERT_EQ(::stat(path_.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0660u);
 }

@@ -168,12 +168,12 @@ TEST_F(UndoLogTest, AnUnusableLogRestoresNothing) {
     EXPECT_EQ(region_->u32[0], 2u);
     EXPECT_EQ(log_.entries(), 0u);
   };
-  spoil(std::uint64_t{8} << 8 | 3);                 // unknown tag
+  spoil(std::uint64_t{8} << 8 | 3);  // unknown tag
   spoil(std::uint64_t{8} << 8 | 11);
   spoil(std::uint64_t{8} << 8 | 0);
-  spoil((sizeof(Region) - 7) << 8 | 1);             // beyond the last word
+  spoil((sizeof(Region) - 7) << 8 | 1);  // beyond the last word
   spoil(~std::uint64_t{0} << 8 | 8);
-  spoil(std::uint64_t{9} << 8 | 4);                 // not aligned
+  spoil(std::uint64_t{9} << 8 | 4);  // not aligned
   region_->log.entries = static_cast<std::uint32_t>(kUndoEntries) + 1;
   EXPECT_EQ(recover(), Outcome::kUnusable);
   region_->log.entries = 1;

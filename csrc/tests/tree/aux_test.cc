@@ -17,8 +17,7 @@ class AuxTest : public ::testing::Test {
   // Inserts FULL blocks of `path` and the window at its end.
   void put_with_window(const Path& path) {
     rig_.put(path);
-    rig_.put_aux(kSwa, path,
-                 std::min(kWindow, static_cast<std::uint32_t>(path.size())));
+    rig_.put_aux(kSwa, path, std::min(kWindow, static_cast<std::uint32_t>(path.size())));
   }
   TreeRig rig_;
 };

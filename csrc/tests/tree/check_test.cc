@@ -41,7 +41,9 @@ class CheckTest : public ::testing::Test {
   SegmentId last_ = 0;
 };
 
-TEST_F(CheckTest, ASoundTreeHasNoProblems) { EXPECT_SOUND(rig_); }
+TEST_F(CheckTest, ASoundTreeHasNoProblems) {
+  EXPECT_SOUND(rig_);
+}
 
 TEST_F(CheckTest, I1SlotInTwoEntries) {
   const Segment s = rig_.tree().arena().segment(first_);

@@ -114,14 +114,14 @@ TEST(EvictTest, OneCallTakesALongPathWholeTailFirst) {
 TEST(EvictTest, AParentThatBecomesALeafIsAsRecentAsItsLastChild) {
   TreeRig rig(small_plan(200));
   const Path trunk = make_path(1, 16);
-  rig.put(trunk);                                      // old
+  rig.put(trunk);  // old
   const Path branch = branch_of(trunk, 16, 2, 4);
   rig.put(branch);
   const Path other = make_path(3, 10);
   rig.put(other);
-  (void)rig.tree().evict(1);                           // the clock moves
+  (void)rig.tree().evict(1);  // the clock moves
   rig.touch(first_of(branch, 19));
-  ASSERT_EQ(rig.tree().evict(10), 10u);                // `other` goes, the branch was touched
+  ASSERT_EQ(rig.tree().evict(10), 10u);  // `other` goes, the branch was touched
   EXPECT_EQ(rig.hit(other), 0u);
   EXPECT_EQ(rig.hit(branch), 19u);
 }
@@ -186,7 +186,7 @@ TEST(EvictTest, AnAncestorOfARolledBackVictimKeepsWhatTheVictimNeeds) {
   const Path branch = branch_of(trunk, 8, 2, 4);
   rig.put(trunk);
   rig.put(branch);
-  (void)rig.tree().evict(1);  // the clock moves
+  (void)rig.tree().evict(1);       // the clock moves
   rig.touch(first_of(trunk, 15));  // the branch comes first, the trunk in the same batch
   const TreeRig::Found found = rig.find(branch);
   static TreeRig* racing;

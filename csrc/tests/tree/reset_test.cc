@@ -173,8 +173,8 @@ TEST_F(ResetTest, RecoveryFromAnUnusableLogQuarantinesWhatNobodyNames) {
   const Slots mine = rig_.allocate(1);
   const auto slot = static_cast<SlotId>(mine[0]);
   tree.pool(Component::kFull).set_owner(slot, kOwnerTree);  // half an insert
-  auto* log = reinterpret_cast<UndoLogShared*>(
-      rig_.memory().base() + tree.layout().area(AreaKind::kUndoLog).offset);
+  auto* log = reinterpret_cast<UndoLogShared*>(rig_.memory().base() +
+                                               tree.layout().area(AreaKind::kUndoLog).offset);
   log->entry[0].where = 77;  // an unknown tag
   tree.recover();
   EXPECT_SOUND(rig_);
