@@ -28,7 +28,15 @@ from radixshmem_core.messages import (
     Request,
     WaitReady,
 )
-from radixshmem_core.rpc import ProtocolError, ask, ask_info, connect, exchange, failure_of, socket_path
+from radixshmem_core.rpc import (
+    ProtocolError,
+    ask,
+    ask_info,
+    connect,
+    exchange,
+    failure_of,
+    socket_path,
+)
 
 INFO = Info(
     mode="waiting",
