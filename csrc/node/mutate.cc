@@ -2,7 +2,8 @@
 // Copyright The radixshmem authors
 //
 // Calls of a session that take the index lock. What can be checked or allocated without the lock
-// is checked and allocated before it is taken.
+// is checked and allocated before it is taken. Hashes and slots are copied first: other threads of
+// the caller may write to theirs between the checks and the use, and the index is everybody's.
 #include <algorithm>
 #include <functional>
 #include <vector>
@@ -30,13 +31,14 @@ bool has_repeats(std::span<const std::int32_t> slots) {
 }  // namespace
 
 Result<InsertOutcome> Session::insert(std::span<const BlockHash> hashes,
-                                      std::span<const std::int32_t> slots, Position start,
+                                      std::span<const std::int32_t> given, Position start,
                                       bool auto_recycle, Component component) {
   const Call call(*this);
   if (!call) return refusal(call.code());
   if (auto writable = require_writable("insert"); !writable) return writable.error();
   InsertOutcome outcome;
   const std::size_t n = hashes.size();
+  const std::vector<std::int32_t> slots(given.begin(), given.end());
   bool fits = tree_->enabled(component) && n <= 0x7fffffff && !has_repeats(slots);
   switch (component) {
     case Component::kFull:
@@ -55,8 +57,8 @@ Result<InsertOutcome> Session::insert(std::span<const BlockHash> hashes,
     return outcome;
   }
   outcome.unused.reserve(slots.size());
-  std::span<const BlockHash> path = hashes;
-  if (component == Component::kFull) path = hashes.first(start + slots.size());
+  const auto asked = hashes.first(component == Component::kFull ? start + slots.size() : n);
+  const std::vector<BlockHash> path(asked.begin(), asked.end());
   const bool done = locked([&] {
     if (component == Component::kFull) {
       tree_->insert(path, slots, start, group_, outcome);
@@ -95,12 +97,13 @@ Result<std::vector<std::int32_t>> Session::allocate(std::int64_t wanted, Compone
   return slots;
 }
 
-Result<> Session::recycle(std::span<const std::int32_t> slots, Component component) {
+Result<> Session::recycle(std::span<const std::int32_t> given, Component component) {
   const Call call(*this);
   if (!call) return refusal(call.code());
   if (auto writable = require_writable("recycle_slots"); !writable) return writable.error();
   if (auto there = require_component(component); !there) return there.error();
-  if (slots.empty()) return Unit{};
+  if (given.empty()) return Unit{};
+  const std::vector<std::int32_t> slots(given.begin(), given.end());
   const auto refuse = [&](const std::string& which) {
     return Error{ErrorCode::INVALID_ARGUMENT,
                  which + " (nothing was recycled): recycle what allocate_slots gave, once"};
