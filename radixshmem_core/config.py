@@ -19,6 +19,7 @@ __all__ = ["NOT_IN_THIS_VERSION", "ServerConfig", "check_name"]
 NOT_IN_THIS_VERSION = "cluster mode is not in this version"
 
 _NAME = re.compile(r"/[A-Za-z0-9_.\-]+")
+_TAKEN_SUFFIXES = (".live", ".sock")
 _MAX_NAME = 200  # a file name holds 255 bytes, and suffixes are added
 _REGISTRY = re.compile(r"etcd://[^/,\s]+:\d+(,[^/,\s]+:\d+)*|file:///\S*")
 _PORT_RANGE = re.compile(r"(\d+)-(\d+)")
@@ -240,6 +241,11 @@ def check_name(what: str, name: str) -> None:
         raise ValueError(
             f'{what} is {name!r}; it must start with "/" and go on with letters, digits, "_", "-" '
             'or "." (no further "/"), e.g. /my_kv_cache'
+        )
+    if name.endswith(_TAKEN_SUFFIXES):
+        raise ValueError(
+            f"{what} is {name!r}; names that end in {' or '.join(_TAKEN_SUFFIXES)} are those of "
+            "other files of a server, choose another"
         )
     if len(name) > _MAX_NAME:
         raise ValueError(f"{what} has {len(name)} characters; at most {_MAX_NAME} are allowed")

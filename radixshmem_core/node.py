@@ -55,6 +55,7 @@ class Node:
         self._wanted: Geometry | None = None
         self._defaults = (config.slot_align, config.register_chunk_tokens)
         self._creation: asyncio.Task[None] | None = None
+        self._adopting = False
 
     # ------------------------------------------------------------ state
 
@@ -86,6 +87,7 @@ class Node:
         mode, gid = access_of_group(self.config.group)
         self.owner = await self._run(_core.IndexServer.claim, self.config.name, mode, gid)
         if await self._run(self.owner.found) == "adoptable":
+            self._adopting = True
             try:
                 regions = await self._run(adopt_regions, self.owner, self.config)
             except RadixError as error:
@@ -93,6 +95,7 @@ class Node:
             else:
                 self._become_ready(regions)
                 return
+            self._adopting = False
         await self._run(clear_leftovers, self.owner, self.config)
         check_memory(data_name_of(self.config), self.config)
 
@@ -163,11 +166,18 @@ class Node:
         if self._creation is not None:
             await asyncio.gather(self._creation, return_exceptions=True)
 
-    async def close(self) -> None:
-        """Delete the regions and give the name back. Requires: settled."""
+    async def close(self, *, started: bool = True) -> None:
+        """Delete the regions and give the name back. Requires: settled.
+
+        A server that did not start leaves what it wanted to adopt to the next one.
+        """
         regions, owner = self.regions, self.owner
         self.regions = self.owner = None
         self.mode = "waiting"
+        if self._adopting and not started:
+            if regions is not None:
+                await self._run(regions.leave)
+            return  # the name goes back with `owner`
         if regions is not None and owner is not None:
             await self._run(regions.close, owner)
         elif owner is not None:

@@ -33,7 +33,7 @@ class FileLock:
         """RadixError when another living process holds it; FileNotFoundError without a file."""
         self._fd = -1
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO too
         except PermissionError as error:
             raise RadixError(
                 f"{path} belongs to another user; choose another name or data_name"

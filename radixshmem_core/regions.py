@@ -32,6 +32,7 @@ class Regions:
 
     index: _core.Index
     identity: Identity
+    index_lock: FileLock
     store: SlotStore | None
     store_lock: FileLock | None
 
@@ -41,6 +42,17 @@ class Regions:
         if self.store is not None:
             self.store.close()
             SlotStore.destroy(self.identity.data_name, self.identity.hugepage_path)
+        self._release()
+
+    def leave(self) -> None:
+        """Let go of both regions as a dying server would: the next one finds all of it."""
+        self.index.close()
+        if self.store is not None:
+            self.store.close()
+        self._release()
+
+    def _release(self) -> None:
+        self.index_lock.release()
         if self.store_lock is not None:
             self.store_lock.release()
 
@@ -60,10 +72,34 @@ def clear_leftovers(owner: _core.IndexServer, config: ServerConfig) -> None:
             FileLock(path).release()
     found = owner.found()
     if found != "none":
+        _delete_slots_of(config, data_name)
         _log.warning("%s: removing an index region left by a dead server (%s)", config.name, found)
         owner.reclaim()
     if SlotStore.destroy(data_name, config.hugepage_path):
         _log.warning("%s: removed the slot region %s left there", config.name, data_name)
+
+
+def _delete_slots_of(config: ServerConfig, data_name: str) -> None:
+    """Delete the slots of the dead index when they lie elsewhere than this config has them."""
+    try:
+        index = _core.Index.attach(config.name, "", True)
+        identity = Identity.decode(index.identity, config.name)
+        index.close()
+    except (RadixError, ValueError):
+        return  # it does not say what it had
+    where = (identity.data_name, identity.hugepage_path)
+    if not identity.data_name or where == (data_name, config.hugepage_path):
+        return
+    try:
+        store = SlotStore.attach(*where, timeout_ms=0, read_only=True)
+        ours = store.nonce == identity.nonce
+        store.close()
+        if ours:
+            FileLock(region_file(*where)).release()
+            SlotStore.destroy(*where)
+            _log.warning("%s: removed the slot region %s of its dead server", config.name, where[0])
+    except (RadixError, ValueError, FileNotFoundError) as error:
+        _log.info("%s: its former slots %s are left alone: %s", config.name, where[0], error)
 
 
 def _check_is_slot_region(name: str, hugepage_path: str) -> None:
@@ -88,12 +124,13 @@ def create_regions(owner: _core.IndexServer, config: ServerConfig, slots: SlotPl
     try:
         lock = FileLock(region_file(identity.data_name, identity.hugepage_path)) if store else None
         index = owner.create(plan, config.prefault)
+        index_lock = FileLock(region_file(config.name))
     except BaseException:
         if store is not None:
             store.close()
             SlotStore.destroy(identity.data_name, identity.hugepage_path)
         raise
-    return Regions(index, identity, store, lock)
+    return Regions(index, identity, index_lock, store, lock)
 
 
 def _create_store(config: ServerConfig, slots: SlotPlan, identity: Identity) -> SlotStore:
@@ -124,17 +161,23 @@ def adopt_regions(owner: _core.IndexServer, config: ServerConfig) -> Regions:
     RadixError when the index or the slots do not hold what they promise: clear them away then.
     """
     index = owner.adopt()
+    index_lock = FileLock(region_file(config.name))
+    store = lock = None
     try:
         identity = Identity.decode(index.identity, config.name)
-        store = lock = None
         if identity.data_name:
             lock = FileLock(region_file(identity.data_name, identity.hugepage_path))
             store = SlotStore.attach(identity.data_name, identity.hugepage_path)
             _check_store(store, identity)
-    except (RadixError, FileNotFoundError) as error:
-        raise RadixError(f"its slot region cannot be adopted: {error}") from error
+    except BaseException as error:
+        index_lock.release()
+        if lock is not None:
+            lock.release()
+        if isinstance(error, (RadixError, FileNotFoundError)):
+            raise RadixError(f"its slot region cannot be adopted: {error}") from error
+        raise
     _warn_of_changes(config, identity)
-    return Regions(index, identity, store, lock)
+    return Regions(index, identity, index_lock, store, lock)
 
 
 def _check_store(store: SlotStore, identity: Identity) -> None:

@@ -16,6 +16,7 @@ import logging
 import os
 import socket
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -146,6 +147,8 @@ class RadixServer:
             try:
                 await work.open()
             except BaseException as error:
+                await work.close(started=False)
+                traceback.clear_frames(error.__traceback__)  # they hold the claimed name
                 started.set_exception(error)
                 return
             self._work = work
@@ -153,7 +156,8 @@ class RadixServer:
             await self._stop.wait()
         finally:
             self._work = None
-            await work.close()
+            if started.exception() is None:
+                await work.close()
 
 
 class _Work:
@@ -189,14 +193,15 @@ class _Work:
             _log.warning("set, but without effect in this version: %s", ", ".join(unused))
         self.node.announce()
 
-    async def close(self) -> None:
+    async def close(self, *, started: bool = True) -> None:
+        """`started`: whether `open` succeeded; if not, a cache that it adopted is left as it is."""
         if self._control is not None:
             await self._control.close()
         await self.node.settle()  # it may start tasks
         if self._prefault is not None:
             self._prefault.cancel()
         await cancel_all(self._tasks)
-        await self.node.close()
+        await self.node.close(started=started)
         self._owner_thread.shutdown()
         self._threads.shutdown()
 
@@ -206,8 +211,16 @@ class _Work:
         _log.info("%s: %s", self.config.name, what)
         if what in ("ready", "adopted"):
             self._start_tasks()
-        if self._on_event is not None:
+        self._tell(what, figures)
+
+    def _tell(self, what: str, figures: dict[str, Any]) -> None:
+        """Call the listener. Whatever it does (a closed stdout ends it), the server goes on."""
+        if self._on_event is None:
+            return
+        try:
             self._on_event(what, figures)
+        except (Exception, SystemExit) as error:
+            _log.warning("%s: nobody was told of %r: %r", self.config.name, what, error)
 
     def _start_tasks(self) -> None:
         regions, owner = self.node.regions, self.node.owner
@@ -227,8 +240,7 @@ class _Work:
             self._tasks.append(task)
 
     def _prefault_progress(self, done_bytes: int, total_bytes: int) -> None:
-        if self._on_event is not None:
-            self._on_event("prefault", {"done_bytes": done_bytes, "total_bytes": total_bytes})
+        self._tell("prefault", {"done_bytes": done_bytes, "total_bytes": total_bytes})
 
     async def _log_status(self) -> None:
         while True:

@@ -35,13 +35,17 @@ Result<std::unique_ptr<IndexServer>> IndexServer::claim(const std::string& name,
                                                         std::int64_t gid) {
   if (auto path = region_path(name); !path) return path.error();
   for (;;) {
-    auto live = LiveFile::open(name, /*create=*/true, mode, static_cast<gid_t>(gid));
+    auto live = LiveFile::open(name, /*create=*/true);
     if (!live) return live.error();
     if (!live.value().try_lock(0)) {
       return Error{ErrorCode::SYSTEM, "another radix-server of the name " + name +
                                           " is running: stop it or choose another --name"};
     }
     if (!live.value().still_named()) continue;  // a closing server took the file away meanwhile
+    if (auto set = live.value().set_access(mode, static_cast<gid_t>(gid)); !set) {
+      (void)live.value().unlink_if_unused();
+      return set.error();
+    }
     return std::unique_ptr<IndexServer>(new IndexServer(
         name, mode, gid, std::make_shared<LiveFile>(std::move(live).value())));
   }

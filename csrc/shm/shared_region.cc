@@ -217,8 +217,9 @@ Result<SharedRegion> SharedRegion::open(const std::string& name, bool read_only,
   if (!path) return std::move(path).error();
   const Result<std::uint64_t> page = region_page_bytes(hugepage_path);
   if (!page) return page.error();
-  const Fd fd(
-      ::open(path.value().c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW));
+  const int access = read_only ? O_RDONLY : O_RDWR;
+  // O_NONBLOCK: no waiting for the writer of a FIFO.
+  const Fd fd(::open(path.value().c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fd.get() < 0) {
     const int error = errno;
     if (error == ENOENT) {

@@ -57,24 +57,16 @@ struct flock byte_lock(short type, ClientId first, ClientId count) {
 
 }  // namespace
 
-Result<LiveFile> LiveFile::open(const std::string& name, bool create, mode_t mode, gid_t gid) {
+Result<LiveFile> LiveFile::open(const std::string& name, bool create) {
   static const int registered =
       ::pthread_atfork(before_fork, after_fork_parent, after_fork_child);
   (void)registered;
   const std::string path = "/dev/shm" + name + ".live";
   for (int attempt = 0; attempt < kOpenTries; ++attempt) {
-    int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 && errno == ENOENT && create) {
-      fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+      fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
       if (fd < 0 && errno == EEXIST) continue;
-      if (fd >= 0) {
-        (void)::fchmod(fd, mode);  // past the umask
-        if (gid != static_cast<gid_t>(-1) && ::fchown(fd, static_cast<uid_t>(-1), gid) != 0) {
-          const int error = errno;
-          ::close(fd);
-          return system_error("cannot give " + path + " to group " + std::to_string(gid), error);
-        }
-      }
     }
     if (fd < 0) {
       if (errno == ENOENT) {
@@ -137,6 +129,19 @@ bool LiveFile::try_lock(ClientId id) noexcept {
 void LiveFile::unlock(ClientId id) noexcept {
   struct flock lock = byte_lock(F_UNLCK, id, 1);
   (void)::fcntl(fd_, F_OFD_SETLK, &lock);
+}
+
+Result<> LiveFile::set_access(mode_t mode, gid_t gid) const {
+  struct stat found {};
+  if (::fstat(fd_, &found) != 0) return system_error("cannot read the mode of " + path_, errno);
+  const bool other_group = gid != static_cast<gid_t>(-1) && gid != found.st_gid;
+  if (other_group && ::fchown(fd_, static_cast<uid_t>(-1), gid) != 0) {
+    return system_error("cannot give " + path_ + " to group " + std::to_string(gid), errno);
+  }
+  if ((found.st_mode & 07777) != mode && ::fchmod(fd_, mode) != 0) {
+    return system_error("cannot set the mode of " + path_, errno);
+  }
+  return Unit{};
 }
 
 bool LiveFile::still_named() const noexcept { return names(path_, fd_); }

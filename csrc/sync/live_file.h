@@ -28,10 +28,9 @@ namespace radixshmem {
 
 class LiveFile final {
  public:
-  // `name` is the server name, "/kv". Creates the file when `create` (mode and gid then set;
-  // gid -1 leaves the group alone), else NOT_READY when there is none.
-  static Result<LiveFile> open(const std::string& name, bool create, mode_t mode = 0600,
-                               gid_t gid = static_cast<gid_t>(-1));
+  // `name` is the server name, "/kv". Creates the file, for its user alone, when `create`; else
+  // NOT_READY when there is none.
+  static Result<LiveFile> open(const std::string& name, bool create);
   LiveFile(LiveFile&& other) noexcept;
   LiveFile& operator=(LiveFile&& other) noexcept;
   ~LiveFile();
@@ -39,6 +38,8 @@ class LiveFile final {
   // Locks byte `id`. Returns: false when another description holds it.
   [[nodiscard]] bool try_lock(ClientId id) noexcept;
   void unlock(ClientId id) noexcept;
+  // Gives the file, which may be a dead server's, its mode and group (-1: as it is).
+  Result<> set_access(mode_t mode, gid_t gid) const;
   // Returns: whether the name still means this file. Final once a byte is held.
   [[nodiscard]] bool still_named() const noexcept;
 
