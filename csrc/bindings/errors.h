@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "bindings/gil.h"
 
 namespace radixshmem::bindings {
 
@@ -26,7 +27,7 @@ T unwrap(Result<T> result) {
 template <typename F>
 auto unlocked(F f) {
   auto result = [&] {
-    const pybind11::gil_scoped_release release;
+    const GilRelease release;
     return f();
   }();
   return unwrap(std::move(result));

@@ -12,6 +12,7 @@
 #include "bindings/bind.h"
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "hash/prefix_hash.h"
 
 namespace radixshmem::bindings {
@@ -75,7 +76,7 @@ py::array_t<std::uint64_t> compute_hashes(const py::object& token_ids,
 
 std::uint64_t hash_of(const py::object& data) {
   const Bytes bytes(data);
-  const py::gil_scoped_release release;
+  const GilRelease release;
   return hash_bytes(bytes.span());
 }
 

@@ -11,6 +11,7 @@
 #include "bindings/bind.h"
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "bindings/index_results.h"
 #include "layout/region_header.h"
 #include "node/inspect.h"
@@ -190,7 +191,7 @@ void bind_mutations(py::class_<Session, std::shared_ptr<Session>>& index) {
           [](Session& s, bool repair) { return unlocked([&] { return s.check(repair); }); },
           py::arg("repair") = false)
       .def("close", [](Session& s) {
-        const py::gil_scoped_release release;
+        const GilRelease release;
         s.close();
       });
 }

@@ -12,6 +12,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 
 namespace radixshmem::bindings {
 namespace {
@@ -89,7 +90,7 @@ void bind_index_server(py::module_& module) {
       .def("release_quarantine",
            [](IndexServer& s) { return unlocked([&] { return s.release_quarantine(); }); })
       .def("close", [](IndexServer& s) {
-        const py::gil_scoped_release release;
+        const GilRelease release;
         s.close();
       });
 }

@@ -15,6 +15,7 @@
 #include "bindings/bind.h"
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "slots/slot_copy.h"
 #include "slots/slot_store.h"
 
@@ -56,7 +57,7 @@ class PySlotStore final {
 
   void close() {
     Store last = std::exchange(store_, nullptr);
-    const py::gil_scoped_release release;  // unmapping a large region takes a while
+    const GilRelease release;  // unmapping a large region takes a while
     last.reset();
   }
 
@@ -116,7 +117,7 @@ py::bytes read_slot(const PySlotStore& self, std::int64_t slot, std::int64_t kin
   if (raw == nullptr) throw py::error_already_set();
   auto result = py::reinterpret_steal<py::bytes>(raw);
   char* const to = PyBytes_AS_STRING(raw);
-  const py::gil_scoped_release release;
+  const GilRelease release;
   std::memcpy(to, from.data(), from.size());
   return result;
 }
@@ -131,7 +132,7 @@ void write_slot(const PySlotStore& self, std::int64_t slot, py::handle data, std
     throw py::value_error("write_slot: " + std::to_string(from.size()) +
                           " bytes of data do not fit a slot of " + std::to_string(to.size()));
   }
-  const py::gil_scoped_release release;
+  const GilRelease release;
   std::memmove(to.data(), from.data(), from.size());
 }
 
