@@ -38,7 +38,7 @@ class Link:
         self._socket: socket.socket | None = None
         self._retry_at = 0.0
         self._retry_s = _FIRST_RETRY_S
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # as in _Watcher
         self._closed = False
 
     def keep(self, connection: socket.socket) -> None:
@@ -107,7 +107,7 @@ class _Watcher:
 
     def __init__(self) -> None:
         self._links: set[Link] = set()
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # the garbage collector may close clients inside
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         threading.Thread(target=self._loop, name="radixshmem links", daemon=True).start()
 
