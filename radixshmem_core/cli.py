@@ -84,10 +84,26 @@ def _add_view_flags(parser: argparse.ArgumentParser, verb: str) -> None:
             "--repair", action="store_true", help="first rebuild what is derived (takes the lock)"
         )
     if verb == "dump":
-        parser.add_argument("--limit", type=int, default=100, help="segments to list [100]")
+        parser.add_argument("--limit", type=_number, default=100, help="segments to list [100]")
     if verb == "top":
-        parser.add_argument("--interval", type=float, default=1.0, help="seconds [1]")
-        parser.add_argument("--count", type=int, default=0, help="stop after so many; 0: never [0]")
+        parser.add_argument("--interval", type=_seconds, default=1.0, help="seconds [1]")
+        parser.add_argument(
+            "--count", type=_number, default=0, help="stop after so many; 0: never [0]"
+        )
+
+
+def _number(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{value} must be at least 0 and below 2**31")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86400:  # also refuses NaN
+        raise argparse.ArgumentTypeError(f"{value:g} must be above 0, and at most a day")
+    return value
 
 
 def _take_name(parsed: argparse.Namespace) -> bool:

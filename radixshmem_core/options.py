@@ -35,12 +35,12 @@ def near_names(name: str, known: list[str]) -> str:
 def load_config(path: str | Path) -> dict[str, Any]:
     """The keys of a TOML file, checked against the fields of `ServerConfig`."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        content = Path(path).read_bytes()
     except OSError as error:
         raise ValueError(f"cannot read the config file {path}: {error.strerror}") from error
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        values = tomllib.loads(content.decode())
+    except ValueError as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
     known = [field.name for field in dataclasses.fields(ServerConfig)]
     for key in values:
