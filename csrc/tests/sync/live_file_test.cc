@@ -78,9 +78,10 @@ TEST_F(LiveFileTest, ThereIsNoneWithoutAServer) {
 
 TEST_F(LiveFileTest, TheModeIsExactWhateverTheUmask) {
   const mode_t before = ::umask(0077);
-  const auto file = LiveFile::open(name_, /*create=*/true, 0660);
+  const LiveFile file = open();
+  const auto set = file.set_access(0660, static_cast<gid_t>(-1));
   ::umask(before);
-  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(set.ok());
   struct stat found{};
   ASSERT_EQ(::stat(path_.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0660u);
