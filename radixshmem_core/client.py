@@ -26,7 +26,7 @@ from ._core import InsertResult, QueryResult
 from .config import check_name
 from .errors import GeometryMismatch, RadixError, ServerNotReady
 from .identity import Identity
-from .index_calls import IndexCalls, Refusing
+from .index_calls import Attachment, IndexCalls, Refusing, Seen
 from .link import Link
 from .messages import Attached, Configure, Hello, Info, WaitReady
 from .pull import PullJob
@@ -71,7 +71,6 @@ class RadixClient(IndexCalls):
         self._path = socket_path(endpoint or "", name)
         self._wanted: Geometry | None = None
         self._identity: Identity | None = None
-        self._store: SlotStore | None = None
         self._attaching = threading.RLock()
         self._open_jobs: set[int] = set()
         self._link = Link(weakref.WeakMethod(self._reconnect))
@@ -143,13 +142,10 @@ class RadixClient(IndexCalls):
                 return
             self._closed = True
             _clients.discard(self)
-            index, store = self._index, self._store
+            index, store = self._now.index, self._now.store
             self._refuse(RadixError, f"this client of {self._name} was closed; make a new one")
             self._link.close()
-            if isinstance(index, _core.Index):
-                index.close()
-            if store is not None:
-                store.close()
+            _end(index, store)
 
     def __enter__(self) -> RadixClient:
         return self
@@ -162,15 +158,16 @@ class RadixClient(IndexCalls):
             self.close()
 
     def _refuse(self, kind: type[Exception], message: str) -> None:
-        self._index = cast("_core.Index", Refusing(kind, message))
+        self._now = Attachment(cast("_core.Index", Refusing(kind, message)), None)
+        self._seen = Seen(self._now)
 
     def _check_usable(self) -> None:
         if self._closed or self._pid != os.getpid():
-            _ = self._index.usable  # raises what was said when it became unusable
+            _ = self._now.index.usable  # raises what was said when it became unusable
             raise RadixError(f"this client of {self._name} is unusable; make a new one")
 
     def _after_fork_in_child(self) -> None:
-        self._inherited = self._index  # its destructor has nothing to say in the child
+        self._inherited = self._now, self._seen  # nothing of them is to run in the child
         self._refuse(
             RadixError,
             f"this client of {self._name} was made before a fork; make a new one in the child",
@@ -179,12 +176,14 @@ class RadixClient(IndexCalls):
     # ------------------------------------------------------------ attaching
 
     def _attach(self) -> None:
-        """Map the regions and register, unless that was done and is still good."""
+        """Map the regions and register, unless that is done; the calling thread sees it."""
+        connection = None
         with self._attaching:
             self._check_usable()
-            if isinstance(self._index, _core.Index) and self._index.usable:
-                return
-            connection = self._attach_new()
+            index = self._now.index
+            if not (isinstance(index, _core.Index) and index.usable):
+                connection = self._attach_new()
+            self._seen.take()
         if connection is not None:
             self._link.keep(connection)
 
@@ -201,12 +200,9 @@ class RadixClient(IndexCalls):
             if store is not None:
                 store.close()
             raise
-        old_index, old_store = self._index, self._store
-        self._index, self._store, self._identity = index, store, identity
-        if isinstance(old_index, _core.Index):
-            old_index.close()
-        if old_store is not None:
-            old_store.close()
+        old_index, old_store = self._now.index, self._now.store
+        self._now.index, self._now.store, self._identity = index, store, identity
+        _end(old_index, old_store)  # threads that still name them get errors, and then the new ones
         return connection
 
     def _check_same(self, identity: Identity) -> None:
@@ -251,7 +247,7 @@ class RadixClient(IndexCalls):
     def _reconnect(self) -> socket.socket:
         """Called by the link's thread until it returns: the server has gone or was replaced."""
         self._check_usable()
-        index = self._index
+        index = self._now.index
         if index.usable:
             return self._announce(index)
         self._info = ask_info(self._path, Hello(), _ASK_TIMEOUT_S)
@@ -260,23 +256,31 @@ class RadixClient(IndexCalls):
             self._info = ask_info(self._path, request, _CONFIGURE_TIMEOUT_S)
         with self._attaching:
             self._check_usable()
-            if self._index.usable:  # a call of this client was quicker
-                return self._announce(self._index)
+            if self._now.index.usable:  # a call of this client was quicker
+                return self._announce(self._now.index)
             connection = self._attach_new()
         assert connection is not None  # a read-only client has no link
         return connection
 
-    def _attached_anew(self, failed: _core.Index, error: ServerNotReady) -> _core.Index:
+    def _attached_anew(self, failed: _core.Index, error: RadixError) -> _core.Index:
         if not self._attaching.acquire(timeout=_ASK_TIMEOUT_S):
             raise error
         try:
-            if self._index is failed:
+            if self._now.index is failed:
+                if not isinstance(error, ServerNotReady):
+                    raise error
                 self._attach()
-            return self._index
+            self._seen.take()
         except ServerNotReady:
             raise error from None
         finally:
             self._attaching.release()
+        if isinstance(failed, _core.Index):
+            raise ServerNotReady(
+                f"the server of {self._name} was replaced: slots, cursors and results of before "
+                "are void; call again to use the new one"
+            ) from None
+        return self._seen.index
 
     # ------------------------------------------------------------ attributes
 
@@ -297,7 +301,7 @@ class RadixClient(IndexCalls):
     @property
     def store(self) -> SlotStore | None:
         """The slots; None for an index-only server, or before there is a geometry."""
-        return self._store
+        return self._seen.store
 
     @property
     def index(self) -> RadixClient:
@@ -325,7 +329,7 @@ class RadixClient(IndexCalls):
         return self._need_store().slot_view(slot, component)
 
     def _need_store(self) -> SlotStore:
-        store = self._store
+        store = self._seen.store
         if store is None:
             self._check_usable()
             if self._identity is None:
@@ -370,6 +374,13 @@ class RadixClient(IndexCalls):
                 f"{self._name} keeps no KV events; start it with --kvevent-ring-capacity above 0"
             )
         return call(self._index)
+
+
+def _end(index: _core.Index, store: SlotStore | None) -> None:
+    if isinstance(index, _core.Index):
+        index.close()
+    if store is not None:
+        store.close()
 
 
 def _after_fork_in_child() -> None:

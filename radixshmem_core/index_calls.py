@@ -2,14 +2,15 @@
 # Copyright The radixshmem authors
 """The index calls of a client: a thin skin over `_core.Index`.
 
-The usual call passes straight through. Only when the core refuses an argument, or the region it is
-mapped to has ended, the call is prepared anew and tried once more.
+The usual call passes straight through. Only when the core refuses an argument, the call is prepared
+anew and tried once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +18,15 @@ import numpy.typing as npt
 from . import _core
 from ._core import Cursor, InsertResult, QueryResult
 from .arrays import as_hashes, as_int, as_slots
-from .errors import ServerNotReady
+from .errors import RadixError
 from .values import COMPONENT_MASK_FULL, ComponentType
 
-__all__ = ["IndexCalls", "Refusing"]
+if TYPE_CHECKING:
+    from .store import SlotStore
 
-_REFUSED = (ValueError, TypeError, ServerNotReady)
+__all__ = ["Attachment", "IndexCalls", "Refusing", "Seen"]
+
+_REFUSED = (ValueError, TypeError, RadixError)
 
 
 class Refusing:
@@ -36,20 +40,59 @@ class Refusing:
         raise self._kind(self._message)
 
 
+class Attachment:
+    """What a client is attached to now: one life of a server's index, and its slots."""
+
+    __slots__ = ("index", "store")
+
+    def __init__(self, index: _core.Index, store: SlotStore | None) -> None:
+        self.index = index
+        self.store = store
+
+
+class Seen(threading.local):
+    """The attachment that the calling thread knows of.
+
+    Slot ids do not tell which server they are of. So a thread goes on to a new server only after
+    one of its calls has raised ServerNotReady: what it holds of the old one is void.
+    """
+
+    def __init__(self, now: Attachment) -> None:
+        """Runs in each thread, at its first use."""
+        self._now = now
+        self.take()
+
+    def take(self) -> None:
+        """From here on the calling thread means the present attachment."""
+        self.index = self._now.index
+        self.store = self._now.store
+
+
 class IndexCalls:
-    """Queries, inserts and slots. `_index` is replaced when the client attaches anew."""
+    """Queries, inserts and slots, on the index that the calling thread has seen."""
 
-    _index: _core.Index
+    _seen: Seen
 
-    def _attached_anew(self, failed: _core.Index, error: ServerNotReady) -> _core.Index:
-        """Another index in the place of `failed`, or `error` again."""
+    @property
+    def _index(self) -> _core.Index:
+        return self._seen.index
+
+    def _attached_anew(self, failed: _core.Index, error: RadixError) -> _core.Index:
+        """The first index in the place of none, or an error that says what has ended."""
         raise NotImplementedError
 
     def _again(self, index: _core.Index, error: Exception) -> _core.Index:
         """The index for a second try."""
-        if isinstance(error, ServerNotReady):
+        if isinstance(error, RadixError):
             return self._attached_anew(index, error)
         return index
+
+    def _ask(self, question: Callable[[_core.Index], int]) -> int:
+        index = self._seen.index
+        try:
+            return question(index)
+        except RadixError as error:
+            return question(self._again(index, error))
 
     # ------------------------------------------------------------ queries
 
@@ -63,7 +106,7 @@ class IndexCalls:
         update_meta: bool = True,
     ) -> QueryResult:
         """The longest cached prefix of `hashes`; with `lock`, pinned until `finalize()`."""
-        index = self._index
+        index = self._seen.index
         try:
             return index.query(
                 hashes, mask, local_only=local_only, lock=lock, update_meta=update_meta
@@ -88,7 +131,7 @@ class IndexCalls:
         update_meta: bool = True,
     ) -> QueryResult:
         """Go on from where an earlier match ended. CURSOR_STALE: query again from the start."""
-        index = self._index
+        index = self._seen.index
         try:
             return index.extend(
                 cursor,
@@ -135,7 +178,7 @@ class IndexCalls:
         component: int = ComponentType.FULL,
     ) -> InsertResult:
         """Publish `slots` as the blocks hashes[start:]. See docs/api.md for each component."""
-        index = self._index
+        index = self._seen.index
         try:
             return index.insert(hashes, slots, start, auto_recycle, component=component)
         except _REFUSED as error:
@@ -154,7 +197,7 @@ class IndexCalls:
 
     def allocate_slots(self, n: int, component: int = ComponentType.FULL) -> npt.NDArray[np.int32]:
         """Up to `n` slots for this client's group; evicts unpinned blocks as needed."""
-        index = self._index
+        index = self._seen.index
         try:
             return index.allocate_slots(n, component)
         except _REFUSED as error:
@@ -162,7 +205,7 @@ class IndexCalls:
 
     def recycle_slots(self, slots: Any, component: int = ComponentType.FULL) -> None:
         """Give allocated slots back. ValueError, and nothing given back, if one is not ours."""
-        index = self._index
+        index = self._seen.index
         try:
             index.recycle_slots(slots, component)
         except _REFUSED as error:
@@ -173,10 +216,10 @@ class IndexCalls:
 
         `cluster=True` also drops the trees of all peers; there are none yet.
         """
-        index = self._index
+        index = self._seen.index
         try:
             index.reset()
-        except ServerNotReady as error:
+        except RadixError as error:
             self._again(index, error).reset()
 
     def flush(self, timeout_s: float = 5.0) -> bool:
@@ -187,11 +230,11 @@ class IndexCalls:
 
     def mempool_total(self) -> int:
         """Slots of the FULL pool."""
-        return self._index.slots_total(ComponentType.FULL)
+        return self._ask(lambda index: index.slots_total(ComponentType.FULL))
 
     def mempool_free(self) -> int:
         """Slots of the FULL pool that are neither cached nor held by anybody."""
-        return self._index.slots_free(ComponentType.FULL)
+        return self._ask(lambda index: index.slots_free(ComponentType.FULL))
 
     def mempool_used(self) -> int:
         """Slots of the FULL pool that hold a block or belong to a client."""
@@ -199,12 +242,12 @@ class IndexCalls:
 
     def swa_mempool_total(self) -> int:
         """Slots of the SWA pool; 0 when the geometry has none."""
-        return self._index.slots_total(ComponentType.SWA)
+        return self._ask(lambda index: index.slots_total(ComponentType.SWA))
 
     def total_blocks(self) -> int:
         """Blocks in the tree."""
-        return self._index.total_blocks()
+        return self._ask(lambda index: index.total_blocks())
 
     def total_radix_nodes(self) -> int:
         """Segments in the tree."""
-        return self._index.total_radix_nodes()
+        return self._ask(lambda index: index.total_radix_nodes())

@@ -37,12 +37,15 @@ class Regions:
     store_lock: FileLock | None
 
     def close(self, owner: _core.IndexServer) -> None:
-        """Tell clients, then delete both regions. Mappings of clients stay until they go."""
-        owner.close()  # closes the index with it
+        """Delete both regions and tell clients. Their mappings stay until they go.
+
+        The name goes last: whoever takes it finds nothing of ours.
+        """
         if self.store is not None:
             self.store.close()
             SlotStore.destroy(self.identity.data_name, self.identity.hugepage_path)
         self._release()
+        owner.close()  # closes the index with it
 
     def leave(self) -> None:
         """Let go of both regions as a dying server would: the next one finds all of it."""

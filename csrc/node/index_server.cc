@@ -248,8 +248,10 @@ Result<std::uint32_t> IndexServer::release_quarantine() {
 
 void IndexServer::close() noexcept {
   if (session_) {
-    // Mapped anew: the session may have been closed before.
-    if (auto region = SharedRegion::open(name_, /*read_only=*/false)) {
+    if (const Session::Call call(*session_); call.mapped()) {
+      // Through its own mapping: somebody may have taken the file's name away.
+      set_state(reinterpret_cast<std::byte*>(&session_->tree().header()), RegionState::kClosed);
+    } else if (auto region = SharedRegion::open(name_, /*read_only=*/false)) {
       set_state(region.value().base(), RegionState::kClosed);
     }
     (void)SharedRegion::unlink(name_);

@@ -9,6 +9,7 @@ import signal
 import stat
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,36 @@ def test_cursor_of_an_earlier_server_is_stale(region_name: str) -> None:
         client.insert(new, client.allocate_slots(8))  # the same places as before
         stale = client.extend(cursor, new[4:])
         assert (stale.status, stale.common_hit) == (InsertError.CURSOR_STALE, 0)
+
+
+def test_each_thread_is_told_before_its_slots_could_mean_those_of_a_new_server(
+    region_name: str,
+) -> None:
+    config = ServerConfig(region_name, data_bytes="1M")
+    hashes = path_hashes(4)
+    with ThreadPoolExecutor(1) as other, RadixServer(config) as first:
+        client = RadixClient(region_name, GEOMETRY)
+        slots = client.allocate_slots(4)
+        others = other.submit(client.allocate_slots, 4).result()
+        first.close()
+        with client, RadixServer(config) as second:
+            eventually(
+                lambda: _attached_alive(second) == 1, "the client attached in the background"
+            )
+            old_store = client.store
+            assert old_store is not None
+            with pytest.raises(ServerNotReady, match="void"):
+                client.insert(hashes, slots)
+            assert client.store is not old_store
+            with pytest.raises(RadixError):
+                old_store.read_slot(int(slots[0]))
+            mine = client.allocate_slots(8)  # the same ids again
+            assert set(slots) | set(others) <= set(mine)
+            with pytest.raises(ServerNotReady, match="void"):
+                other.submit(client.recycle_slots, others).result()
+            assert client.mempool_used() == 8
+            assert other.submit(client.mempool_used).result() == 8
+            assert client.insert(hashes, mine[:4]).error == 0
 
 
 def _hit(client: RadixClient, hashes: Any) -> int | None:
