@@ -4,6 +4,7 @@
 // The integer ids that stand for things in shared memory. No pointer is ever stored there.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,6 +23,7 @@ inline constexpr std::size_t kCacheLine = 64;
 // Pools of slots. The values are those of the public ComponentType.
 enum class Component : std::uint8_t { kFull = 0, kSwa = 1, kMamba = 2 };
 inline constexpr std::size_t kComponents = 3;
+inline constexpr std::array kAllComponents{Component::kFull, Component::kSwa, Component::kMamba};
 
 inline constexpr std::uint32_t kMaskFull = 1;
 inline constexpr std::uint32_t kMaskSwa = 2;

@@ -75,6 +75,15 @@ void publish_header(std::byte* base) noexcept {
   header.magic.store(kIndexMagic, std::memory_order_release);  // pairs with read_header
 }
 
+RegionState region_state(const std::byte* base) noexcept {
+  return static_cast<RegionState>(header_of(base).state.load(std::memory_order_acquire));
+}
+
+void set_region_state(std::byte* base, RegionState state) noexcept {
+  reinterpret_cast<RegionHeader*>(base)->state.store(static_cast<std::uint32_t>(state),
+                                                     std::memory_order_release);
+}
+
 Result<HeaderView> read_header(std::span<const std::byte> region, std::string_view name) {
   const std::string who = "index region " + std::string(name);
   if (region.size() < kHeaderBytes) {

@@ -82,6 +82,10 @@ void write_header(std::byte* base, const IndexPlan& plan, const IndexLayout& lay
 // Publishes the region: state READY, then the magic.
 void publish_header(std::byte* base) noexcept;
 
+// Requires: `base` maps a region whose header was read, or is being made.
+[[nodiscard]] RegionState region_state(const std::byte* base) noexcept;
+void set_region_state(std::byte* base, RegionState state) noexcept;
+
 struct HeaderView {
   IndexPlan plan;  // identity included
   IndexLayout layout;

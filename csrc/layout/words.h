@@ -88,9 +88,9 @@ struct PinWord {
 // Owner word of a slot. Below kOwnedBase the slot is free and the value is the next free slot + 1
 // (0 = end of the list).
 inline constexpr std::uint32_t kOwnedBase = 0x40000000;
-inline constexpr std::uint32_t kMaxPoolSlots = kOwnedBase - 1;     // of one pool
-inline constexpr std::uint32_t kOwnerServer = 0xfffffffd;      // staging of pulls and leases
-inline constexpr std::uint32_t kOwnerQuarantine = 0xfffffffe;  // a dead process may still write it
+inline constexpr std::uint32_t kMaxPoolSlots = kOwnedBase - 1;  // of one pool
+inline constexpr std::uint32_t kOwnerServer = 0xfffffffd;       // staging of pulls and leases
+inline constexpr std::uint32_t kOwnerQuarantine = 0xfffffffe;   // a dead process may still write it
 inline constexpr std::uint32_t kOwnerTree = 0xffffffff;
 
 [[nodiscard]] constexpr std::uint32_t client_owner(ClientId client) noexcept {

@@ -13,20 +13,12 @@
 namespace radixshmem {
 namespace {
 
-constexpr std::array kAllComponents{Component::kFull, Component::kSwa, Component::kMamba};
-
 std::uint64_t fresh_incarnation() noexcept {
   std::uint64_t value = 0;
   if (::getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) {
-    value = static_cast<std::uint64_t>(
-        std::chrono::system_clock::now().time_since_epoch().count());
+    value = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   }
   return value | 1;  // never 0
-}
-
-void set_state(std::byte* base, RegionState state) noexcept {
-  reinterpret_cast<RegionHeader*>(base)->state.store(static_cast<std::uint32_t>(state),
-                                                     std::memory_order_release);
 }
 
 }  // namespace
@@ -46,8 +38,8 @@ Result<std::unique_ptr<IndexServer>> IndexServer::claim(const std::string& name,
       (void)live.value().unlink_if_unused();
       return set.error();
     }
-    return std::unique_ptr<IndexServer>(new IndexServer(
-        name, mode, gid, std::make_shared<LiveFile>(std::move(live).value())));
+    return std::unique_ptr<IndexServer>(
+        new IndexServer(name, mode, gid, std::make_shared<LiveFile>(std::move(live).value())));
   }
 }
 
@@ -66,9 +58,7 @@ Predecessor IndexServer::found() const {
   }
   auto view = read_header({region.value().base(), region.value().bytes()}, name_);
   if (!view) return Predecessor::kForeign;
-  const auto state = static_cast<RegionState>(
-      reinterpret_cast<const RegionHeader*>(region.value().base())
-          ->state.load(std::memory_order_acquire));
+  const RegionState state = region_state(region.value().base());
   const bool clients_live = live_->any_held_elsewhere(1, view.value().plan.max_clients + 1);
   return state == RegionState::kReady && clients_live ? Predecessor::kAdoptable
                                                       : Predecessor::kDead;
@@ -78,7 +68,7 @@ Result<> IndexServer::reclaim() {
   if (auto region = SharedRegion::open(name_, /*read_only=*/false);
       region && region.value().bytes() >= kHeaderBytes &&
       reinterpret_cast<const RegionHeader*>(region.value().base())->magic.load() == kIndexMagic) {
-    set_state(region.value().base(), RegionState::kSuperseded);
+    set_region_state(region.value().base(), RegionState::kSuperseded);
   }
   auto unlinked = SharedRegion::unlink(name_);
   if (!unlinked) return unlinked.error();
@@ -142,8 +132,8 @@ Result<std::shared_ptr<Session>> IndexServer::adopt() {
                                          std::to_string(session_->lock().owner()) + ")"};
   }
   if (!violations.empty()) {
-    return Error{ErrorCode::CORRUPT, "the index left at " + name_ + " is damaged: " +
-                                         violations.front()};
+    return Error{ErrorCode::CORRUPT,
+                 "the index left at " + name_ + " is damaged: " + violations.front()};
   }
   tree.header().incarnation.store(fresh_incarnation(), std::memory_order_release);
   return session_;
@@ -154,7 +144,9 @@ Error IndexServer::no_index(const char* what) const {
                                       " has no open index; create or adopt one first"};
 }
 
-bool IndexServer::client_alive(ClientId id) const noexcept { return live_->held_elsewhere(id); }
+bool IndexServer::client_alive(ClientId id) const noexcept {
+  return live_->held_elsewhere(id);
+}
 
 Result<std::uint32_t> IndexServer::release_client(ClientId id) {
   Tree& tree = session_->tree();
@@ -226,16 +218,15 @@ Result<std::uint32_t> IndexServer::release_quarantine() {
   const Session::Call call(*session_);
   if (!call.mapped()) return no_index("release_quarantine");
   Tree& tree = session_->tree();
-  const std::uint64_t seen =
-      tree.control().work.quarantined_slots.load(std::memory_order_relaxed);
+  const std::uint64_t seen = tree.control().work.quarantined_slots.load(std::memory_order_relaxed);
   bool waiting = seen != quarantined_seen_;
   for (const auto& slots : quarantined_) waiting = waiting || !slots.empty();
   if (!waiting) return std::uint32_t{0};
   std::uint32_t released = 0;
   const bool done = session_->locked([&] {
     for (const Component c : kAllComponents) {
-      released += tree.release_owned(c, quarantined_[static_cast<std::size_t>(c)],
-                                     kOwnerQuarantine, /*to_quarantine=*/false);
+      released += tree.release_owned(c, quarantined_[static_cast<std::size_t>(c)], kOwnerQuarantine,
+                                     /*to_quarantine=*/false);
     }
   });
   if (!done) return Error{ErrorCode::TIMEOUT, "quarantine: the writer lock is busy: try later"};
@@ -250,9 +241,10 @@ void IndexServer::close() noexcept {
   if (session_) {
     if (const Session::Call call(*session_); call.mapped()) {
       // Through its own mapping: somebody may have taken the file's name away.
-      set_state(reinterpret_cast<std::byte*>(&session_->tree().header()), RegionState::kClosed);
+      set_region_state(reinterpret_cast<std::byte*>(&session_->tree().header()),
+                       RegionState::kClosed);
     } else if (auto region = SharedRegion::open(name_, /*read_only=*/false)) {
-      set_state(region.value().base(), RegionState::kClosed);
+      set_region_state(region.value().base(), RegionState::kClosed);
     }
     (void)SharedRegion::unlink(name_);
     session_->close();

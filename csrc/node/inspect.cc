@@ -8,11 +8,10 @@ namespace radixshmem {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr std::array kAllComponents{Component::kFull, Component::kSwa, Component::kMamba};
 constexpr const char* kCounterNames[kCounters] = {
-    "queries",       "queried_blocks",  "hit_blocks",      "missed_blocks",  "query_restarts",
-    "query_gave_up", "inserts",         "inserted_blocks", "allocated_slots", "recycled_slots",
-    "busy",          "pins_full",       "lock_takeovers"};
+    "queries",       "queried_blocks", "hit_blocks",      "missed_blocks",   "query_restarts",
+    "query_gave_up", "inserts",        "inserted_blocks", "allocated_slots", "recycled_slots",
+    "busy",          "pins_full",      "lock_takeovers"};
 
 Error gone(ErrorCode code) {
   return Error{code, code == ErrorCode::CLOSED ? "this client is closed"
@@ -32,8 +31,8 @@ Result<std::vector<Figure>> figures(const Session& session) {
     out.emplace_back(kCounterNames[c], tree.clients().total(static_cast<Counter>(c)));
   }
   const WorkCounters& work = control.work;
-  for (const auto& [name, value] : std::initializer_list<
-           std::pair<const char*, const std::atomic<std::uint64_t>*>>{
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, const std::atomic<std::uint64_t>*>>{
            {"demand_evictions", &work.demand_evictions},
            {"eviction_victims", &work.eviction_victims},
            {"eviction_steps", &work.eviction_steps},
@@ -106,9 +105,16 @@ Result<std::vector<SegmentInfo>> dump(Session& session, std::size_t most) {
     session.tree().arena().for_each([&](SegmentId id, Segment segment) {
       const SegmentHead head = segment.head();
       if (head.state == SegmentState::kFree || out.size() >= most) return;
-      SegmentInfo info{id, segment->size_class.load(kRelaxed), head.state, segment.start(),
-                       head.count, segment.parent(), segment.children(),
-                       segment->touch.load(kRelaxed), segment.hash(0), {}};
+      SegmentInfo info{id,
+                       segment->size_class.load(kRelaxed),
+                       head.state,
+                       segment.start(),
+                       head.count,
+                       segment.parent(),
+                       segment.children(),
+                       segment->touch.load(kRelaxed),
+                       segment.hash(0),
+                       {}};
       for (std::uint32_t i = 0; i < head.count; ++i) {
         info.slots.push_back(static_cast<std::int32_t>(segment.slot(i)));
       }
@@ -156,9 +162,15 @@ Result<std::vector<ClientInfo>> list_clients(const Session& session) {
     if (state == ClientState::kFree) continue;
     const ClientEntry& entry = table.entry(id);
     const bool own = id == session.client_id() && !session.read_only();
-    ClientInfo info{id, state, entry.generation.load(kRelaxed), entry.group.load(kRelaxed),
-                    entry.pid.load(kRelaxed), own || session.live().held_elsewhere(id),
-                    pins[id], slots[id], {}};
+    ClientInfo info{id,
+                    state,
+                    entry.generation.load(kRelaxed),
+                    entry.group.load(kRelaxed),
+                    entry.pid.load(kRelaxed),
+                    own || session.live().held_elsewhere(id),
+                    pins[id],
+                    slots[id],
+                    {}};
     for (std::size_t c = 0; c < kCounters; ++c) {
       info.counters.emplace_back(kCounterNames[c], entry.counters[c].load(kRelaxed));
     }

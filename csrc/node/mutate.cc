@@ -45,8 +45,8 @@ Result<InsertOutcome> Session::insert(std::span<const BlockHash> hashes,
       fits = fits && start <= n && slots.size() <= n - start;
       break;
     case Component::kSwa:
-      fits = fits && start == 0 && slots.size() <= std::min<std::size_t>(
-                                                      n, plan().swa_window_blocks);
+      fits =
+          fits && start == 0 && slots.size() <= std::min<std::size_t>(n, plan().swa_window_blocks);
       break;
     case Component::kMamba:
       fits = fits && n > 0 && slots.size() == 1 && (start == 0 || start == n - 1);
@@ -88,8 +88,8 @@ Result<std::vector<std::int32_t>> Session::allocate(std::int64_t wanted, Compone
   if (wanted == 0) return slots;
   std::uint32_t got = 0;
   (void)locked([&] {
-    got = tree_->allocate(
-        component, std::span(reinterpret_cast<SlotId*>(slots.data()), slots.size()), self_);
+    got = tree_->allocate(component,
+                          std::span(reinterpret_cast<SlotId*>(slots.data()), slots.size()), self_);
   });
   fault_point(FaultPoint::slots_held);
   slots.resize(got);
@@ -124,7 +124,8 @@ Result<> Session::recycle(std::span<const std::int32_t> given, Component compone
     if (bad == slots.size()) waiting.insert(waiting.end(), slots.begin(), slots.end());
   }
   if (bad != slots.size()) {
-    return refuse("slot " + std::to_string(slots[bad]) + " is not allocated to this client's group");
+    return refuse("slot " + std::to_string(slots[bad]) +
+                  " is not allocated to this client's group");
   }
   count(Counter::kRecycledSlots, slots.size());
   return Unit{};
@@ -137,8 +138,8 @@ Result<std::uint32_t> Session::evict(std::uint32_t wanted, Component component) 
   if (auto there = require_component(component); !there) return there.error();
   std::uint32_t freed = 0;
   (void)locked([&] {
-    freed = component == Component::kFull ? tree_->evict(wanted)
-                                          : tree_->evict_aux(component, wanted);
+    freed =
+        component == Component::kFull ? tree_->evict(wanted) : tree_->evict_aux(component, wanted);
   });
   return freed;
 }

@@ -91,8 +91,8 @@ void Session::finish_query(Hit& hit, std::size_t asked, const QueryOptions& opti
   }
   if (!match.steps.empty()) {
     const MatchStep& deepest = match.steps.back();
-    hit.cursor = CursorPoint{deepest.segment, deepest.count, deepest.version, match.end,
-                             incarnation_};
+    hit.cursor =
+        CursorPoint{deepest.segment, deepest.count, deepest.version, match.end, incarnation_};
   }
   count(Counter::kQueries, 1);
   count(Counter::kQueriedBlocks, asked);
@@ -110,8 +110,7 @@ Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions
   hit.mask = options.mask;
   const bool known = options.mask != 0 && options.mask <= (kMaskFull | kMaskSwa | kMaskMamba);
   const bool swa_missing = (options.mask & kMaskSwa) != 0 && !tree_->enabled(Component::kSwa);
-  const bool mamba_missing =
-      (options.mask & kMaskMamba) != 0 && !tree_->enabled(Component::kMamba);
+  const bool mamba_missing = (options.mask & kMaskMamba) != 0 && !tree_->enabled(Component::kMamba);
   if (!known || swa_missing || mamba_missing) {
     hit.status = ErrorCode::BAD_REQUEST;
     return hit;
@@ -181,6 +180,7 @@ Result<Hit> Session::extend(const CursorPoint& cursor, std::span<const BlockHash
   Match& match = hit.match_;
   for (int attempt = 0; attempt < kPinAttempts; ++attempt) {
     if (!tree_->match(hashes, &cursor, hit.full_slots.get(), match)) break;
+    count(Counter::kRestarts, match.restarts);
     if (options.lock && !publish_pins(hit)) {
       count(Counter::kPinsFull, 1);
       hit.status = ErrorCode::PINS_FULL;
@@ -195,9 +195,11 @@ Result<Hit> Session::extend(const CursorPoint& cursor, std::span<const BlockHash
       return hit;
     }
     if (options.lock) clear_pins(hit);
+    count(Counter::kRestarts, 1);
   }
   match.steps.clear();
   hit.status = ErrorCode::CURSOR_STALE;
+  finish_query(hit, hashes.size(), options);
   return hit;
 }
 

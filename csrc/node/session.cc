@@ -40,9 +40,7 @@ namespace {
 Result<HeaderView> read_ready_header(const SharedRegion& region) {
   auto view = read_header({region.base(), region.bytes()}, region.name());
   if (!view) return view;
-  const auto state = static_cast<RegionState>(
-      reinterpret_cast<const RegionHeader*>(region.base())->state.load(std::memory_order_acquire));
-  if (state == RegionState::kReady) return view;
+  if (region_state(region.base()) == RegionState::kReady) return view;
   return Error{ErrorCode::NOT_READY, "the index region " + region.name() +
                                          " belongs to a server that is gone: start it again"};
 }
@@ -71,9 +69,9 @@ Result<std::shared_ptr<Session>> Session::attach(const std::string& name, const 
   if (!region) return region.error();
   auto header = read_ready_header(region.value());
   if (!header) return header.error();
-  std::shared_ptr<Session> session(new Session(std::move(region).value(),
-                                               std::move(header).value(),
-                                               std::make_shared<LiveFile>(std::move(live).value())));
+  std::shared_ptr<Session> session(
+      new Session(std::move(region).value(), std::move(header).value(),
+                  std::make_shared<LiveFile>(std::move(live).value())));
   if (read_only) return session;
   if (auto registered = session->register_client(group); !registered) {
     session->closed_ = true;  // nothing to give back
@@ -102,8 +100,7 @@ Result<> Session::register_client(const std::string& group) {
                    "the server of " + region_.name() + " was replaced just now: attach again"};
     }
     self_ = id;
-    group_ = group.empty() ? id
-                           : group_of_text_hash(hash_bytes(std::as_bytes(std::span(group))));
+    group_ = group.empty() ? id : group_of_text_hash(hash_bytes(std::as_bytes(std::span(group))));
     lock_ = std::make_unique<OwnerLock>(&tree_->control().lock, live_.get(), id,
                                         std::chrono::milliseconds(plan().lock_timeout_ms));
     pins_ = std::make_unique<PinAllocator>(&clients, id);
@@ -127,21 +124,23 @@ Result<> Session::register_client(const std::string& group) {
                                            ": a stopped process holds its writer lock"};
     }
   }
-  return Error{ErrorCode::SYSTEM,
-               "all " + std::to_string(clients.max_clients() - 1) + " client entries of " +
-                   region_.name() + " are taken: close clients or raise --max-clients"};
+  return Error{ErrorCode::SYSTEM, "all " + std::to_string(clients.max_clients() - 1) +
+                                      " client entries of " + region_.name() +
+                                      " are taken: close clients or raise --max-clients"};
 }
 
 ErrorCode Session::state() const noexcept {
   if (closed_.load(std::memory_order_acquire) || forked_.load(std::memory_order_relaxed)) {
     return ErrorCode::CLOSED;
   }
-  const auto state = static_cast<RegionState>(
-      tree_->header().state.load(std::memory_order_acquire));
+  const auto state =
+      static_cast<RegionState>(tree_->header().state.load(std::memory_order_acquire));
   return state == RegionState::kReady ? ErrorCode::OK : ErrorCode::NOT_READY;
 }
 
-bool Session::usable() const noexcept { return bool{Call(*this)}; }
+bool Session::usable() const noexcept {
+  return bool{Call(*this)};
+}
 
 Error Session::refusal(ErrorCode code) const {
   if (code == ErrorCode::NOT_READY) {
@@ -258,8 +257,7 @@ Result<std::vector<BlockHash>> Session::drain_removed(std::size_t most, bool& ov
   overflow = false;
   while (removed.size() < most) {
     const std::size_t room = std::min(changes.size(), most - removed.size());
-    const std::size_t got =
-        tree_->ring().drain(events_, std::span(changes).first(room), overflow);
+    const std::size_t got = tree_->ring().drain(events_, std::span(changes).first(room), overflow);
     for (const Change& change : std::span(changes).first(got)) {
       if (change.kind == ChangeKind::kCleared) overflow = true;
       if (change.kind == ChangeKind::kRemoved && change.component == Component::kFull) {
@@ -295,9 +293,7 @@ void Session::close() noexcept {
     // Busy: the entry stays LIVE with a free byte, and the reaper gives everything back.
     std::array<std::vector<std::int32_t>, kComponents> owned;
     ClientTable& clients = tree_->clients();
-    (void)locked([&] {
-      clients.clear_pins(self_);
-    });
+    (void)locked([&] { clients.clear_pins(self_); });
     // A member of the group may die while it inserts a slot of ours: whoever takes its lock undoes
     // that, and the slot is ours again. Then the list is out of date, and is made again.
     const auto& recoveries = tree_->control().work.recoveries;
@@ -320,9 +316,9 @@ void Session::close() noexcept {
   }
   // The server's file and byte 0 are IndexServer's; a client's go here. The last client of an index
   // whose server has gone for good takes the live file with it.
-  const auto state = static_cast<RegionState>(
-      reinterpret_cast<const RegionHeader*>(region_.base())->state.load(std::memory_order_acquire));
-  if (live_ && self_ != 0 && state != RegionState::kReady) (void)live_->unlink_if_unused();
+  if (live_ && self_ != 0 && region_state(region_.base()) != RegionState::kReady) {
+    (void)live_->unlink_if_unused();
+  }
   live_.reset();
   const SharedRegion unmapped = std::move(region_);
 }

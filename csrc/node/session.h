@@ -16,8 +16,8 @@
 // and with CLOSED after close().
 #pragma once
 
-#include <atomic>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>

@@ -20,8 +20,7 @@ ChangeRing::Cursor ChangeRing::at_head() const noexcept {
   return {head(), seen};
 }
 
-std::size_t ChangeRing::drain(Cursor& cursor, std::span<Change> out,
-                              bool& resync) const noexcept {
+std::size_t ChangeRing::drain(Cursor& cursor, std::span<Change> out, bool& resync) const noexcept {
   const std::uint64_t end = head();
   const auto give_up = [&] {
     cursor = at_head();
@@ -38,8 +37,8 @@ std::size_t ChangeRing::drain(Cursor& cursor, std::span<Change> out,
     const std::uint64_t what = entry.what.load(std::memory_order_acquire);
     if (entry.seq.load(std::memory_order_acquire) != cursor.next + 1) return give_up();
     out[count++] = {static_cast<ChangeKind>(what & 0xff),
-                    static_cast<Component>((what >> 8) & 0xff),
-                    static_cast<Position>(what >> 32), hash, parent};
+                    static_cast<Component>((what >> 8) & 0xff), static_cast<Position>(what >> 32),
+                    hash, parent};
     ++cursor.next;
   }
   return count;

@@ -6,10 +6,10 @@
 //
 //   entry  seq | hash | parent hash | position:32 | tenant:16 | component:8 | kind:8      32 B
 //
-// Order: seq = 0, fields, seq = index + 1 (release), for each event of a batch; then head (release).
-// Killed before that: consumers never see the batch, the next writer overwrites it. A consumer reads seq
-// (acquire), the fields, then seq again: a change means that the writer lapped it.
-// Events are published inside the transaction that they belong to; an undone transaction raises
+// Order: seq = 0, fields, seq = index + 1 (release), for each event of a batch; then head
+// (release). Killed before that: consumers never see the batch, the next writer overwrites it. A
+// consumer reads seq (acquire), the fields, then seq again: a change means that the writer lapped
+// it. Events are published inside the transaction that they belong to; an undone transaction raises
 // `overflow` before it restores anything, and so does every rebuild: overflow means "forget what
 // you know and resync", for every consumer.
 #pragma once

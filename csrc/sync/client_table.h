@@ -72,7 +72,7 @@ static_assert(std::is_standard_layout_v<ClientEntry>);
 static_assert(kCounters <= 24);
 
 struct ClientRoot {
-  std::atomic<std::uint32_t> ids_used;  // entries at and after it were never used
+  std::atomic<std::uint32_t> ids_used;                  // entries at and after it were never used
   std::array<std::atomic<std::uint64_t>, 24> departed;  // folded counters of clients that went
 };
 
@@ -85,7 +85,10 @@ class ClientTable final {
  public:
   ClientTable(ClientRoot* root, ClientEntry* entries, std::atomic<std::uint64_t>* pins,
               std::uint32_t max_clients, std::uint32_t max_pins) noexcept
-      : root_(root), entries_(entries), pins_(pins), max_clients_(max_clients),
+      : root_(root),
+        entries_(entries),
+        pins_(pins),
+        max_clients_(max_clients),
         max_pins_(max_pins) {}
 
   [[nodiscard]] std::uint32_t max_clients() const noexcept { return max_clients_; }

@@ -12,6 +12,7 @@
 namespace radixshmem {
 
 // One per step whose interruption leaves a different shared state (docs/recovery.md).
+// clang-format off
 #define RADIX_FAULT_POINT_NAMES(X)                                                              \
   X(locked) X(logged) X(unlock_before_wake)                                                     \
   X(register_claimed) X(register_done) X(slots_held)                                            \
@@ -32,6 +33,7 @@ namespace radixshmem {
   X(sweep_head) X(sweep_middle)                                                                 \
   X(pin_high_water) X(pin_published) X(pin_valid)                                               \
   X(reap_pins) X(reap_slots)
+// clang-format on
 
 enum class FaultPoint : std::uint32_t {
 #define RADIX_ENUMERATOR(name) name,
@@ -102,13 +104,21 @@ inline void fault_point(FaultPoint point) {
 inline void reader_point(ReaderPoint point) {
   if (fault::reader_hook != nullptr) fault::reader_hook(point);
 }
-[[nodiscard]] inline bool mutant(Mutant which) noexcept { return fault::active_mutant == which; }
-[[nodiscard]] inline bool stress() noexcept { return fault::stress; }
+[[nodiscard]] inline bool mutant(Mutant which) noexcept {
+  return fault::active_mutant == which;
+}
+[[nodiscard]] inline bool stress() noexcept {
+  return fault::stress;
+}
 #else
 inline void fault_point(FaultPoint) noexcept {}
 inline void reader_point(ReaderPoint) noexcept {}
-[[nodiscard]] constexpr bool mutant(Mutant) noexcept { return false; }
-[[nodiscard]] constexpr bool stress() noexcept { return false; }
+[[nodiscard]] constexpr bool mutant(Mutant) noexcept {
+  return false;
+}
+[[nodiscard]] constexpr bool stress() noexcept {
+  return false;
+}
 #endif
 
 }  // namespace radixshmem

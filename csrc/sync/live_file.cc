@@ -27,8 +27,12 @@ std::vector<int> open_files;
 // Forks since the start: tells whether a descriptor is this process's or was closed in a child.
 std::atomic<std::uint32_t> forks{0};
 
-void before_fork() { open_files_mutex.lock(); }
-void after_fork_parent() { open_files_mutex.unlock(); }
+void before_fork() {
+  open_files_mutex.lock();
+}
+void after_fork_parent() {
+  open_files_mutex.unlock();
+}
 void after_fork_child() {
   if (!mutant(Mutant::kNoForkClose)) {
     for (const int fd : open_files) ::close(fd);
@@ -40,14 +44,14 @@ void after_fork_child() {
 
 // Returns: whether `path` means the file that `fd` has open.
 bool names(const std::string& path, int fd) noexcept {
-  struct stat opened {};
-  struct stat named {};
+  struct stat opened{};
+  struct stat named{};
   return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
 struct flock byte_lock(short type, ClientId first, ClientId count) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = static_cast<off_t>(first);
@@ -58,8 +62,7 @@ struct flock byte_lock(short type, ClientId first, ClientId count) {
 }  // namespace
 
 Result<LiveFile> LiveFile::open(const std::string& name, bool create) {
-  static const int registered =
-      ::pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+  static const int registered = ::pthread_atfork(before_fork, after_fork_parent, after_fork_child);
   (void)registered;
   const std::string path = "/dev/shm" + name + ".live";
   for (int attempt = 0; attempt < kOpenTries; ++attempt) {
@@ -99,7 +102,9 @@ LiveFile& LiveFile::operator=(LiveFile&& other) noexcept {
   return *this;
 }
 
-LiveFile::~LiveFile() { close(); }
+LiveFile::~LiveFile() {
+  close();
+}
 
 void LiveFile::track() noexcept {
   const std::lock_guard guard(open_files_mutex);
@@ -132,7 +137,7 @@ void LiveFile::unlock(ClientId id) noexcept {
 }
 
 Result<> LiveFile::set_access(mode_t mode, gid_t gid) const {
-  struct stat found {};
+  struct stat found{};
   if (::fstat(fd_, &found) != 0) return system_error("cannot read the mode of " + path_, errno);
   const bool other_group = gid != static_cast<gid_t>(-1) && gid != found.st_gid;
   if (other_group && ::fchown(fd_, static_cast<uid_t>(-1), gid) != 0) {
@@ -144,7 +149,9 @@ Result<> LiveFile::set_access(mode_t mode, gid_t gid) const {
   return Unit{};
 }
 
-bool LiveFile::still_named() const noexcept { return names(path_, fd_); }
+bool LiveFile::still_named() const noexcept {
+  return names(path_, fd_);
+}
 
 bool LiveFile::held_elsewhere(ClientId id) const noexcept {
   return any_held_elsewhere(id, id + 1);
@@ -160,9 +167,8 @@ bool LiveFile::any_held_elsewhere(ClientId first, ClientId end) const noexcept {
 bool LiveFile::unlink_if_unused() noexcept {
   struct flock all = byte_lock(F_WRLCK, 0, 0);  // to the end of the file range: every byte
   if (::fcntl(fd_, F_OFD_SETLK, &all) != 0) return false;
-  // Held whole: whoever opens the file now finds it renamed away by the stat in open().
-  const bool unlinked = ::unlink(path_.c_str()) == 0;
-  return unlinked;
+  // Held whole: who opens the file now and locks a byte finds by still_named() that it is gone.
+  return ::unlink(path_.c_str()) == 0;
 }
 
 }  // namespace radixshmem

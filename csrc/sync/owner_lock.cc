@@ -44,8 +44,7 @@ std::uint32_t* futex_of(std::atomic<std::uint64_t>& word) noexcept {
 // Returns: true when the sleep ran to its end.
 bool sleep_on(std::atomic<std::uint64_t>& word, std::uint32_t expected) noexcept {
   const timespec limit{0, kSleepNs};
-  const long rc =
-      ::syscall(SYS_futex, futex_of(word), FUTEX_WAIT, expected, &limit, nullptr, 0);
+  const long rc = ::syscall(SYS_futex, futex_of(word), FUTEX_WAIT, expected, &limit, nullptr, 0);
   return rc < 0 && errno == ETIMEDOUT;
 }
 
@@ -63,8 +62,8 @@ bool OwnerLock::owner_is_dead(std::uint64_t word) const noexcept {
 
 OwnerLock::Acquired OwnerLock::acquire() {
 #if defined(__SANITIZE_THREAD__)
-  // try_lock_for() waits by the steady clock, in a call that the thread sanitizer of g++ 12 does not
-  // know: it would report every unlock. Waits by the system clock are known to it.
+  // try_lock_for() waits by the steady clock, in a call that the thread sanitizer of g++ 12 does
+  // not know: it would report every unlock. Waits by the system clock are known to it.
   const auto end = std::chrono::system_clock::now() + timeout_ * kStarvation;
   if (!local_.try_lock_until(end)) return Acquired::kBusy;
 #else

@@ -98,8 +98,7 @@ class UndoLog final {
 
   void append(const void* word, std::uint64_t tag, std::uint64_t old_value) noexcept {
     RADIX_CHECK(count_ < kUndoEntries, count_);
-    const auto offset =
-        static_cast<std::uint64_t>(static_cast<const std::byte*>(word) - region_);
+    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(word) - region_);
     UndoEntry& entry = shared_->entry[count_];
     entry.where.store(offset << 8 | tag, std::memory_order_release);
     entry.old_value.store(old_value, std::memory_order_release);

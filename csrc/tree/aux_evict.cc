@@ -90,9 +90,8 @@ void Tree::spare_pinned_words(AuxBatch& batch, bool cleared) noexcept {
 }
 
 bool Tree::free_words(AuxBatch& batch) noexcept {
-  std::array<SlotPool::Freeing, kComponents> freeing{SlotPool::Freeing(&pools_[0]),
-                                                     SlotPool::Freeing(&pools_[1]),
-                                                     SlotPool::Freeing(&pools_[2])};
+  std::array<SlotPool::Freeing, kComponents> freeing{
+      SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]), SlotPool::Freeing(&pools_[2])};
   bool any = false;
   for (const AuxBatch::Word& taken : batch.taken()) {
     if (taken.side == 0) continue;
@@ -101,8 +100,8 @@ bool Tree::free_words(AuxBatch& batch) noexcept {
     freeing[static_cast<std::size_t>(c)].add(AuxWord::slot(taken.old));
     fault_point(FaultPoint::aux_evict_owner);
     const Segment holder = segment(sides_.block(taken.side).segment.load(kRelaxed));
-    ring_.publish({ChangeKind::kRemoved, c, holder.start() + taken.entry,
-                   holder.hash(taken.entry), 0});
+    ring_.publish(
+        {ChangeKind::kRemoved, c, holder.start() + taken.entry, holder.hash(taken.entry), 0});
     sides_.add_count(taken.side, taken.pool, -1);
   }
   for (SlotPool::Freeing& f : freeing) f.finish();

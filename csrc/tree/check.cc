@@ -15,7 +15,6 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::size_t kMaxReports = 100;
-constexpr std::array kAllComponents{Component::kFull, Component::kSwa, Component::kMamba};
 constexpr const char* kComponentNames[] = {"full", "swa", "mamba"};
 
 }  // namespace
@@ -75,7 +74,8 @@ class TreeInspector final {
       report("I1 segment %u names %s slot %u of %u", id, kComponentNames[k], slot, pool.size());
       return;
     }
-    if (slot_uses_[k][slot]++ != 0) report("I1 %s slot %u is in two places", kComponentNames[k], slot);
+    if (slot_uses_[k][slot]++ != 0)
+      report("I1 %s slot %u is in two places", kComponentNames[k], slot);
     if (pool.owner(slot) != kOwnerTree) {
       report("I1 %s slot %u of segment %u has owner %08x", kComponentNames[k], slot, id,
              pool.owner(slot));
@@ -228,9 +228,8 @@ class TreeInspector final {
 
   void check_lists() {
     const std::uint32_t units = tree_.arena_.units();
-    const std::uint32_t queued = length(tree_.eviction_.front(), live_, units, [&](SegmentId id) {
-      return tree_.eviction_.next(id);
-    });
+    const std::uint32_t queued = length(tree_.eviction_.front(), live_, units,
+                                        [&](SegmentId id) { return tree_.eviction_.next(id); });
     if (queued != queued_) report("I6 eviction list has %u segments, %u belong", queued, queued_);
     for (std::uint32_t q = 0; q < tree_.aux_pools(); ++q) {
       const std::uint32_t found =
@@ -242,12 +241,11 @@ class TreeInspector final {
     }
     const Control& control = *tree_.control_;
     const std::uint32_t zombies =
-        length(control.zombie_head.load(kRelaxed), zombies_, units, [&](SegmentId id) {
-          return tree_.arena_.header(id)->lru_next.load(kRelaxed);
-        });
+        length(control.zombie_head.load(kRelaxed), zombies_, units,
+               [&](SegmentId id) { return tree_.arena_.header(id)->lru_next.load(kRelaxed); });
     if (zombies != zombies_ || control.zombies.load(kRelaxed) != zombies_) {
-      report("I7 zombie list has %u, counts %u, found %u", zombies,
-             control.zombies.load(kRelaxed), zombies_);
+      report("I7 zombie list has %u, counts %u, found %u", zombies, control.zombies.load(kRelaxed),
+             zombies_);
     }
   }
 
@@ -268,8 +266,8 @@ class TreeInspector final {
     };
     const std::uint32_t free = length(sides.free_head(), sides.size(), sides.size(), next_free);
     if (free != sides.free_count() || free + used + 1 != sides.size()) {
-      report("I11 side blocks: %u free (counted %u), %u used, %u in all", free,
-             sides.free_count(), used, sides.size() - 1);
+      report("I11 side blocks: %u free (counted %u), %u used, %u in all", free, sides.free_count(),
+             used, sides.size() - 1);
     }
   }
 
@@ -288,9 +286,8 @@ class TreeInspector final {
       if (owner == kOwnerTree && slot_uses_[k][slot] == 0) {
         report("I1 %s slot %u belongs to the tree, no segment names it", name, slot);
       }
-      if (owner_is_client(owner) &&
-          (owner_client(owner) >= clients.ids_used() ||
-           clients.state(owner_client(owner)) == ClientState::kFree)) {
+      if (owner_is_client(owner) && (owner_client(owner) >= clients.ids_used() ||
+                                     clients.state(owner_client(owner)) == ClientState::kFree)) {
         report("I8 %s slot %u is owned by the unregistered client %u", name, slot,
                owner_client(owner));
       }
@@ -334,6 +331,8 @@ class TreeInspector final {
   std::uint32_t blocks_ = 0;
 };
 
-std::vector<std::string> Tree::check() const { return TreeInspector(*this).run(); }
+std::vector<std::string> Tree::check() const {
+  return TreeInspector(*this).run();
+}
 
 }  // namespace radixshmem

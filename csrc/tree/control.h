@@ -20,9 +20,9 @@ namespace radixshmem {
 // What a dead lock holder was in the middle of, besides the undo log.
 enum Intent : std::uint32_t {
   kIntentNone = 0,
-  kIntentReset = 1,     // finish the reset: every LIVE segment becomes ZOMBIE
-  kIntentRebuild = 2,   // run (again) the full rebuild
-  kIntentLogLost = 4,   // the log was not usable: unreferenced slots go to quarantine
+  kIntentReset = 1,    // finish the reset: every LIVE segment becomes ZOMBIE
+  kIntentRebuild = 2,  // run (again) the full rebuild
+  kIntentLogLost = 4,  // the log was not usable: unreferenced slots go to quarantine
 };
 
 struct TableRoot {

@@ -131,9 +131,8 @@ std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
                   mutant(Mutant::kNoVersionBump) ? ended - (std::uint64_t{1} << 24) : ended);
   fault_point(FaultPoint::evict_commit);
 
-  std::array<SlotPool::Freeing, kComponents> freeing{SlotPool::Freeing(&pools_[0]),
-                                                     SlotPool::Freeing(&pools_[1]),
-                                                     SlotPool::Freeing(&pools_[2])};
+  std::array<SlotPool::Freeing, kComponents> freeing{
+      SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]), SlotPool::Freeing(&pools_[2])};
   ChangeRing::Batch events(&ring_);
   for (std::uint32_t i = victim.keep; i < victim.count; ++i) {
     freeing[0].add(cut.slot(i));
@@ -185,9 +184,8 @@ void Tree::truncate(std::span<const Victim> batch) noexcept {
     const Segment cut = segment(victim.segment);
     const std::uint64_t truncated =
         next_head(cut.head_word(), SegmentState::kLive, victim.keep, victim.count);
-    log_.store_head(cut->head, mutant(Mutant::kNoVersionBump)
-                                   ? truncated - (std::uint64_t{1} << 24)
-                                   : truncated);
+    log_.store_head(cut->head, mutant(Mutant::kNoVersionBump) ? truncated - (std::uint64_t{1} << 24)
+                                                              : truncated);
     fault_point(FaultPoint::evict_first_truncated);
   }
   fault_point(FaultPoint::evict_truncated);

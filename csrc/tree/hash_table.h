@@ -10,8 +10,8 @@
 // segment is LIVE, starts at the wanted position and begins with the wanted hash. So the same hash
 // at two positions has two entries, and hash value 0 is legal (an entry with segment 0 is empty).
 // Inserts fill a key's first line before its second (so that a probe mostly needs one line), move
-// one entry to its other line when both are full, then walk at random, bounded. While an entry is moving `sequence` is odd: a reader that misses then, or
-// across a change of it, looks again.
+// one entry to its other line when both are full, then walk at random, bounded. While an entry is
+// moving `sequence` is odd: a reader that misses then, or across a change of it, looks again.
 // Growth doubles the lines in place (line l splits into l and l + old count), under
 // intent = REBUILD: a death inside it is healed by the full rebuild, since the table is derived.
 #pragma once
@@ -63,9 +63,7 @@ class HashTable final {
                           std::memory_order_seq_cst);
   }
 
-  void prefetch(BlockHash key) const noexcept {
-    __builtin_prefetch(&lines_[probe(key).line[0]]);
-  }
+  void prefetch(BlockHash key) const noexcept { __builtin_prefetch(&lines_[probe(key).line[0]]); }
   // Returns: a segment of the first line whose tag fits, without looking at it; 0 if none, and
   // then the second line is on its way. For prefetching.
   [[nodiscard]] SegmentId peek(BlockHash key) const noexcept;

@@ -98,8 +98,7 @@ Position Tree::append(SegmentId id, std::span<const BlockHash> hashes, const std
     if (p == at) fault_point(FaultPoint::append_entries);
   }
   const std::uint32_t count = head.count + (stop - at);
-  const std::uint64_t grown =
-      SegmentHead{head.version, SegmentState::kLive, count, count}.pack();
+  const std::uint64_t grown = SegmentHead{head.version, SegmentState::kLive, count, count}.pack();
   log_.set_commit(cur->head, grown);
   fault_point(FaultPoint::append_commit_set);
   for (Position p = at; p < stop; ++p) {

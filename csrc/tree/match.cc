@@ -26,7 +26,7 @@ constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint32_t kMaxRestarts = 16;
 constexpr std::uint32_t kMaxMoveRestarts = 4;
-constexpr std::uint32_t kLinesAhead = 16;     // ranges
+constexpr std::uint32_t kLinesAhead = 16;  // ranges
 constexpr std::uint32_t kSegmentsAhead = 8;
 
 void widen_race() noexcept {
@@ -41,7 +41,10 @@ class Prefetcher final {
  public:
   Prefetcher(const HashTable& table, const PageArena& arena, std::span<const BlockHash> hashes,
              Position base, std::uint32_t segment_blocks) noexcept
-      : table_(table), arena_(arena), hashes_(hashes), base_(base),
+      : table_(table),
+        arena_(arena),
+        hashes_(hashes),
+        base_(base),
         segment_blocks_(segment_blocks) {}
 
   void advance(std::size_t at) noexcept {
@@ -189,8 +192,8 @@ bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std
       reader_point(ReaderPoint::kSegmentTaken);
     }
     out.end = base + at;
-    if (changed || (arena_.sequence(kRelaxed) != out.arena_sequence &&
-                    !mutant(Mutant::kNoArenaSequence))) {
+    if (changed ||
+        (arena_.sequence(kRelaxed) != out.arena_sequence && !mutant(Mutant::kNoArenaSequence))) {
       continue;
     }
     // A miss while entries moved may be false; a few more looks, then it stands.

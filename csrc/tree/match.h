@@ -25,7 +25,7 @@ struct Match {
   Position end = 0;  // blocks [0, end) of the path are in the tree
   std::uint64_t arena_sequence = 0;
   std::uint32_t restarts = 0;
-  bool gave_up = false;           // too many restarts: reported as a miss
+  bool gave_up = false;          // too many restarts: reported as a miss
   std::vector<MatchStep> steps;  // root first (from the cursor on, if there was one)
 };
 
@@ -50,7 +50,7 @@ struct CursorPoint {
   SegmentId segment = 0;
   std::uint32_t depth = 0;
   std::uint64_t version = 0;
-  Position position = 0;  // blocks before the end of those entries
+  Position position = 0;          // blocks before the end of those entries
   std::uint64_t incarnation = 0;  // of the index it points into: segments of another one are others
 };
 

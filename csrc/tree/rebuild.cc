@@ -8,7 +8,8 @@
 //   1  heads: a half-evicted segment gets its count back (its pins may still be honoured); what
 //      names a slot out of range or already taken is cut there
 //   2  LIVE segments whose parent fails I3 become ZOMBIE, not FREE: the sweep honours their pins
-//   3  side blocks    4  owner words and free lists    5  pages    6  table, children, eviction list
+//   3  side blocks    4  owner words and free lists    5  pages    6  table, children, eviction
+//   list
 //
 // Nothing allocates: the bit per slot and the word per arena unit are reserved in the region.
 #include <algorithm>
@@ -21,7 +22,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kRelease = std::memory_order_release;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 constexpr std::uint32_t kLookAhead = 12;
-constexpr std::array kAllComponents{Component::kFull, Component::kSwa, Component::kMamba};
 }  // namespace
 
 bool Tree::slot_marked(Component c, SlotId slot) const noexcept {
@@ -40,8 +40,7 @@ void Tree::normalise_heads(bool to_zombie) noexcept {
   arena_.for_each([&](SegmentId, Segment s) {
     const std::uint64_t word = s.head_word();
     const SegmentHead head = SegmentHead::unpack(word);
-    const bool known =
-        head.state == SegmentState::kLive || head.state == SegmentState::kZombie;
+    const bool known = head.state == SegmentState::kLive || head.state == SegmentState::kZombie;
     std::uint32_t owned = std::min(head.owned, s.capacity());
     if (mutant(Mutant::kRebuildFreesTruncated)) owned = std::min(head.count, owned);
     SegmentState state = known ? head.state : SegmentState::kFree;
@@ -76,8 +75,8 @@ bool Tree::drop_orphans() noexcept {
       good = false;
     }
     if (good) return;
-    const SegmentState state = mutant(Mutant::kRebuildFreesBadSegments) ? SegmentState::kFree
-                                                                        : SegmentState::kZombie;
+    const SegmentState state =
+        mutant(Mutant::kRebuildFreesBadSegments) ? SegmentState::kFree : SegmentState::kZombie;
     const std::uint32_t count = state == SegmentState::kFree ? 0 : head.count;
     orphan->head.store(next_head(word, state, count, count), kSeqCst);
     changed = true;
@@ -89,8 +88,7 @@ void Tree::relink_sides() noexcept {
   if (sides_.size() == 0) return;
   arena_.for_each([&](SegmentId id, Segment s) {
     const SideId side = s->side.load(kRelaxed);
-    const bool good = side != 0 && side < sides_.size() &&
-                      s.head().state != SegmentState::kFree &&
+    const bool good = side != 0 && side < sides_.size() && s.head().state != SegmentState::kFree &&
                       sides_.block(side).segment.load(kRelaxed) == id;
     if (side != 0 && !good) s->side.store(0, kRelease);
   });

@@ -58,7 +58,7 @@ void Tree::repair() noexcept {
 }
 
 void Tree::quarantine_server_slots() noexcept {
-  for (const Component c : {Component::kFull, Component::kSwa, Component::kMamba}) {
+  for (const Component c : kAllComponents) {
     for (SlotId slot = 0; slot < pool(c).size(); ++slot) {
       if (pool(c).owner(slot) != kOwnerServer) continue;
       control_->work.quarantined_slots.fetch_add(1, kRelaxed);

@@ -75,9 +75,8 @@ void Tree::free_zombie(SegmentId id) noexcept {
   const std::uint32_t count = SegmentHead::unpack(word).count;
   log_.store_head(zombie->head, next_head(word, SegmentState::kFree, 0, 0));
   fault_point(FaultPoint::sweep_head);
-  std::array<SlotPool::Freeing, kComponents> freeing{SlotPool::Freeing(&pools_[0]),
-                                                     SlotPool::Freeing(&pools_[1]),
-                                                     SlotPool::Freeing(&pools_[2])};
+  std::array<SlotPool::Freeing, kComponents> freeing{
+      SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]), SlotPool::Freeing(&pools_[2])};
   for (std::uint32_t i = 0; i < count; ++i) {
     freeing[0].add(zombie.slot(i));
     fault_point(FaultPoint::sweep_middle);

@@ -44,8 +44,12 @@ class SidePool final {
  public:
   SidePool(SideRoot* root, std::byte* blocks, std::uint32_t count, std::uint32_t block_bytes,
            std::uint32_t segment_blocks, UndoLog* log) noexcept
-      : root_(root), blocks_(blocks), count_(count), block_bytes_(block_bytes),
-        segment_blocks_(segment_blocks), log_(log) {}
+      : root_(root),
+        blocks_(blocks),
+        count_(count),
+        block_bytes_(block_bytes),
+        segment_blocks_(segment_blocks),
+        log_(log) {}
 
   void init() noexcept;
 

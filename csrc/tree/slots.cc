@@ -39,8 +39,7 @@ std::uint32_t Tree::allocate(Component c, std::span<SlotId> out, ClientId self) 
 void Tree::recycle(Component c, std::span<const std::int32_t> slots) noexcept {
   for (std::size_t begin = 0; begin < slots.size(); begin += kBatch) {
     SlotPool::Freeing freeing(&pool(c));
-    for (const std::int32_t slot :
-         slots.subspan(begin, std::min(kBatch, slots.size() - begin))) {
+    for (const std::int32_t slot : slots.subspan(begin, std::min(kBatch, slots.size() - begin))) {
       freeing.add(static_cast<SlotId>(slot));
       fault_point(FaultPoint::recycle_owner);
     }
@@ -84,8 +83,7 @@ std::uint32_t Tree::release_owned(Component c, std::span<const std::int32_t> slo
   std::uint32_t released = 0;
   for (std::size_t begin = 0; begin < slots.size(); begin += kBatch) {
     SlotPool::Freeing freeing(&pool(c));
-    for (const std::int32_t slot :
-         slots.subspan(begin, std::min(kBatch, slots.size() - begin))) {
+    for (const std::int32_t slot : slots.subspan(begin, std::min(kBatch, slots.size() - begin))) {
       if (pool(c).owner(static_cast<SlotId>(slot)) != owner) continue;
       if (to_quarantine) {
         // Counted first: a count too many makes somebody look, one too few leaves slots behind.

@@ -19,8 +19,7 @@ Tree::Tree(std::byte* region, const HeaderView& view) noexcept
       plan_(view.plan),
       layout_(view.layout),
       control_(at<Control>(region, layout_, AreaKind::kControl)),
-      log_(region, layout_.region_bytes,
-           at<UndoLogShared>(region, layout_, AreaKind::kUndoLog)),
+      log_(region, layout_.region_bytes, at<UndoLogShared>(region, layout_, AreaKind::kUndoLog)),
       ring_(&control_->ring, at<RingEntry>(region, layout_, AreaKind::kRing), plan_.ring_entries),
       clients_(&control_->clients, at<ClientEntry>(region, layout_, AreaKind::kClients),
                at<std::atomic<std::uint64_t>>(region, layout_, AreaKind::kPins),
@@ -69,8 +68,8 @@ void Tree::abort() noexcept {
 void Tree::count_live(int segments, std::int64_t blocks) noexcept {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   if (segments != 0) {
-    log_.store(control_->live_segments, control_->live_segments.load(kRelaxed) +
-                                            static_cast<std::uint32_t>(segments));
+    log_.store(control_->live_segments,
+               control_->live_segments.load(kRelaxed) + static_cast<std::uint32_t>(segments));
   }
   log_.store(control_->live_blocks,
              control_->live_blocks.load(kRelaxed) + static_cast<std::uint32_t>(blocks));

@@ -80,9 +80,7 @@ class Tree final {
   [[nodiscard]] UndoLog& log() noexcept { return log_; }
   [[nodiscard]] const PageArena& arena() const noexcept { return arena_; }
   [[nodiscard]] const HashTable& table() const noexcept { return table_; }
-  [[nodiscard]] SlotPool& pool(Component c) noexcept {
-    return pools_[static_cast<std::size_t>(c)];
-  }
+  [[nodiscard]] SlotPool& pool(Component c) noexcept { return pools_[static_cast<std::size_t>(c)]; }
   [[nodiscard]] const SlotPool& pool(Component c) const noexcept {
     return pools_[static_cast<std::size_t>(c)];
   }
@@ -123,8 +121,8 @@ class Tree final {
   // Returns: slots of `c` whose owner word is `owner`. No lock needed; a snapshot.
   [[nodiscard]] std::vector<std::int32_t> slots_of(Component c, std::uint32_t owner) const;
   // Moves slots from `owner` (checked again) to quarantine, or frees them. Returns: how many.
-  std::uint32_t release_owned(Component c, std::span<const std::int32_t> slots,
-                              std::uint32_t owner, bool to_quarantine) noexcept;
+  std::uint32_t release_owned(Component c, std::span<const std::int32_t> slots, std::uint32_t owner,
+                              bool to_quarantine) noexcept;
 
   // ---- mutations, lock
   // slots[i] is for the block at start + i; `hashes` is the path up to the last of them.
@@ -158,8 +156,8 @@ class Tree final {
   friend class TreeInspector;  // tests and dump: reads derived state
 
   struct Walk {
-    SegmentId deepest = 0;      // 0 when nothing matched
-    Position matched = 0;       // blocks
+    SegmentId deepest = 0;  // 0 when nothing matched
+    Position matched = 0;   // blocks
     bool parent_differs = false;
   };
   struct Victim {
@@ -197,8 +195,7 @@ class Tree final {
 
   // evict.cc
   std::uint32_t evict_until(std::uint32_t wanted, bool for_segment, Protected keep) noexcept;
-  [[nodiscard]] std::uint32_t choose_victims(std::uint32_t wanted, bool for_segment,
-                                             Protected keep,
+  [[nodiscard]] std::uint32_t choose_victims(std::uint32_t wanted, bool for_segment, Protected keep,
                                              std::array<Victim, kMaxVictims>& out,
                                              EvictionLap& lap) noexcept;
   void truncate(std::span<const Victim> batch) noexcept;

@@ -28,7 +28,8 @@ inline constexpr std::uint32_t kMaxWorkers = 16;
 // What happened, for the report.
 #define RADIX_CRASH_TALLIES(X)                                                                     \
   X(queries)                                                                                       \
-  X(hits) X(aux_queries) X(aux_hits) X(held_pins) X(extends) X(extends_stale) X(copies_valid)      \
+  X(hits)                                                                                          \
+  X(aux_queries) X(aux_hits) X(held_pins) X(extends) X(extends_stale) X(copies_valid)              \
       X(copies_stale) X(inserts) X(inserts_busy) X(inserts_full) X(aux_inserts) X(recycles)        \
           X(evictions) X(resets) X(repairs) X(shrinks) X(damages) X(reattached) X(forks)           \
               X(live_file_opened) X(busy) X(pins_full) X(logs_spoiled) X(checks) X(checks_busy)    \

@@ -15,7 +15,6 @@ namespace radixshmem::crash {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::array kAllComponents{Component::kFull, Component::kSwa, Component::kMamba};
 
 // Claims the name within ten seconds: the byte of a killed server is free once it has exited.
 std::unique_ptr<IndexServer> claim(Board& board, const Options& options) {
