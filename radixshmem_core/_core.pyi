@@ -3,7 +3,8 @@
 """The private extension: conversion and calls into csrc, no policy.
 
 Hashes are 1-D contiguous buffers of 8-byte integers; slots are 1-D contiguous buffers of int32 or
-int64 (results are int32). Errors of calls raise the classes of `radixshmem_core.errors`.
+int64 (results are int32). All arguments may be positional: keywords cost as much as a query.
+Errors of calls raise the classes of `radixshmem_core.errors`.
 """
 
 from __future__ import annotations
@@ -133,7 +134,6 @@ class Index:
         self,
         hashes: Buffer,
         mask: int = 1,
-        *,
         local_only: bool = False,
         lock: bool = False,
         update_meta: bool = True,
@@ -143,7 +143,6 @@ class Index:
         cursor: Cursor,
         more_hashes: Buffer,
         mask: int = 1,
-        *,
         local_only: bool = False,
         lock: bool = False,
         update_meta: bool = True,
@@ -154,7 +153,6 @@ class Index:
         slots: Buffer,
         start: int = 0,
         auto_recycle: bool = True,
-        *,
         component: int = 0,
     ) -> InsertResult: ...
     def allocate_slots(self, n: int, component: int = 0) -> npt.NDArray[np.int32]: ...

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Attachment", "IndexCalls", "Refusing", "Seen"]
 
+_FULL = int(ComponentType.FULL)  # an enum would be converted anew in every call
 _REFUSED = (ValueError, TypeError, RadixError)
 
 
@@ -108,16 +109,10 @@ class IndexCalls:
         """The longest cached prefix of `hashes`; with `lock`, pinned until `finalize()`."""
         index = self._seen.index
         try:
-            return index.query(
-                hashes, mask, local_only=local_only, lock=lock, update_meta=update_meta
-            )
+            return index.query(hashes, mask, local_only, lock, update_meta)
         except _REFUSED as error:
             return self._again(index, error).query(
-                as_hashes(hashes),
-                as_int(mask),
-                local_only=local_only,
-                lock=lock,
-                update_meta=update_meta,
+                as_hashes(hashes), as_int(mask), local_only, lock, update_meta
             )
 
     def extend(
@@ -133,22 +128,10 @@ class IndexCalls:
         """Go on from where an earlier match ended. CURSOR_STALE: query again from the start."""
         index = self._seen.index
         try:
-            return index.extend(
-                cursor,
-                more_hashes,
-                mask,
-                local_only=local_only,
-                lock=lock,
-                update_meta=update_meta,
-            )
+            return index.extend(cursor, more_hashes, mask, local_only, lock, update_meta)
         except _REFUSED as error:
             return self._again(index, error).extend(
-                cursor,
-                as_hashes(more_hashes),
-                as_int(mask),
-                local_only=local_only,
-                lock=lock,
-                update_meta=update_meta,
+                cursor, as_hashes(more_hashes), as_int(mask), local_only, lock, update_meta
             )
 
     def query_many(
@@ -175,19 +158,19 @@ class IndexCalls:
         start: int = 0,
         auto_recycle: bool = True,
         *,
-        component: int = ComponentType.FULL,
+        component: int = _FULL,
     ) -> InsertResult:
         """Publish `slots` as the blocks hashes[start:]. See docs/api.md for each component."""
         index = self._seen.index
         try:
-            return index.insert(hashes, slots, start, auto_recycle, component=component)
+            return index.insert(hashes, slots, start, auto_recycle, component)
         except _REFUSED as error:
             return self._again(index, error).insert(
-                as_hashes(hashes), as_slots(slots), start, auto_recycle, component=as_int(component)
+                as_hashes(hashes), as_slots(slots), start, auto_recycle, as_int(component)
             )
 
     def insert_many(
-        self, items: Iterable[Sequence[Any]], *, component: int = ComponentType.FULL
+        self, items: Iterable[Sequence[Any]], *, component: int = _FULL
     ) -> list[InsertResult]:
         """One `insert` for each (hashes, slots, start); the lock is free between them."""
         return [
@@ -195,7 +178,7 @@ class IndexCalls:
             for hashes, slots, *start in items
         ]
 
-    def allocate_slots(self, n: int, component: int = ComponentType.FULL) -> npt.NDArray[np.int32]:
+    def allocate_slots(self, n: int, component: int = _FULL) -> npt.NDArray[np.int32]:
         """Up to `n` slots for this client's group; evicts unpinned blocks as needed."""
         index = self._seen.index
         try:
@@ -203,7 +186,7 @@ class IndexCalls:
         except _REFUSED as error:
             return self._again(index, error).allocate_slots(n, as_int(component))
 
-    def recycle_slots(self, slots: Any, component: int = ComponentType.FULL) -> None:
+    def recycle_slots(self, slots: Any, component: int = _FULL) -> None:
         """Give allocated slots back. ValueError, and nothing given back, if one is not ours."""
         index = self._seen.index
         try:

@@ -133,11 +133,10 @@ std::tuple<py::array_t<std::uint64_t>, bool> drain(Session& session, std::int64_
 
 void bind_queries(py::class_<Session, std::shared_ptr<Session>>& index) {
   index
-      .def("query", &query, py::arg("hashes"), py::arg("mask") = 1, py::kw_only(),
-           py::arg("local_only") = false, py::arg("lock") = false, py::arg("update_meta") = true)
+      .def("query", &query, py::arg("hashes"), py::arg("mask") = 1, py::arg("local_only") = false,
+           py::arg("lock") = false, py::arg("update_meta") = true)
       .def("extend", &extend, py::arg("cursor"), py::arg("more_hashes"), py::arg("mask") = 1,
-           py::kw_only(), py::arg("local_only") = false, py::arg("lock") = false,
-           py::arg("update_meta") = true)
+           py::arg("local_only") = false, py::arg("lock") = false, py::arg("update_meta") = true)
       .def(
           "slots_total",
           [](const Session& s, int c) { return unwrap(s.slots_total(component_of(c))); },
@@ -162,7 +161,7 @@ void bind_queries(py::class_<Session, std::shared_ptr<Session>>& index) {
 void bind_mutations(py::class_<Session, std::shared_ptr<Session>>& index) {
   index
       .def("insert", &insert, py::arg("hashes"), py::arg("slots"), py::arg("start") = 0,
-           py::arg("auto_recycle") = true, py::kw_only(), py::arg("component") = 0)
+           py::arg("auto_recycle") = true, py::arg("component") = 0)
       .def(
           "allocate_slots",
           [](Session& s, std::int64_t n, int c) {

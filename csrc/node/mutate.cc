@@ -5,7 +5,7 @@
 // is checked and allocated before it is taken. Hashes and slots are copied first: other threads of
 // the caller may write to theirs between the checks and the use, and the index is everybody's.
 #include <algorithm>
-#include <functional>
+#include <bit>
 #include <vector>
 
 #include "node/call.h"
@@ -15,15 +15,16 @@ namespace {
 
 // Returns: whether a slot id occurs twice (-1 aside): one slot in two entries would be fatal.
 bool has_repeats(std::span<const std::int32_t> slots) {
-  // Slots often come in the order of the free list: no sorting then.
-  if (std::adjacent_find(slots.begin(), slots.end(), std::greater_equal<>()) == slots.end() ||
-      std::adjacent_find(slots.begin(), slots.end(), std::less_equal<>()) == slots.end()) {
-    return false;
-  }
-  std::vector<std::int32_t> sorted(slots.begin(), slots.end());
-  std::sort(sorted.begin(), sorted.end());
-  for (std::size_t i = 1; i < sorted.size(); ++i) {
-    if (sorted[i] == sorted[i - 1] && sorted[i] != -1) return true;
+  // A hash set that is at most half full; 0 = empty.
+  std::vector<std::uint32_t> seen(std::bit_ceil(2 * slots.size() + 2));
+  const std::size_t mask = seen.size() - 1;
+  for (const std::int32_t slot : slots) {
+    const std::uint32_t key = static_cast<std::uint32_t>(slot) + 1;
+    if (key == 0) continue;
+    std::size_t i = (key * 0x9e3779b1u >> 8) & mask;
+    while (seen[i] != 0 && seen[i] != key) i = (i + 1) & mask;
+    if (seen[i] == key) return true;
+    seen[i] = key;
   }
   return false;
 }
