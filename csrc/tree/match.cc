@@ -55,11 +55,16 @@ class Prefetcher final {
       __builtin_prefetch(&hashes_[std::min(next, n) - 1]);  // compared with a segment's last
       line_ = next;
     }
+    // What is compared first of all segments, so that their page walks overlap; then their slots.
+    const std::size_t first = segment_;
     while (segment_ < n && segment_ < at + std::size_t{kSegmentsAhead} * segment_blocks_) {
       const SegmentId id = table_.peek(hashes_[segment_]);
-      if (id != 0) fetch_segment(id);
+      if (id != 0) fetch_compared(id);
       peeked_[range_of(segment_) % kSegmentsAhead] = {segment_, id};
       segment_ = next_range(segment_);
+    }
+    for (std::size_t i = first; i < segment_; i = next_range(i)) {
+      if (const SegmentId id = peeked(i); id != 0) fetch_slots(id);
     }
   }
 
@@ -81,12 +86,18 @@ class Prefetcher final {
   [[nodiscard]] std::size_t next_range(std::size_t i) const noexcept {
     return (range_of(i) + 1) * segment_blocks_ - base_;
   }
-  void fetch_segment(SegmentId id) const noexcept {
+  [[nodiscard]] std::size_t slots_offset() const noexcept {
+    return kSegmentHeaderBytes + std::size_t{8} * segment_blocks_;
+  }
+  void fetch_compared(SegmentId id) const noexcept {
     const auto* bytes = reinterpret_cast<const char*>(arena_.header(id));
     __builtin_prefetch(bytes);
-    const std::size_t slots = kSegmentHeaderBytes + std::size_t{8} * segment_blocks_;
-    for (std::size_t at = slots - 8; at < slots + std::size_t{4} * segment_blocks_;
-         at += kCacheLine) {
+    __builtin_prefetch(bytes + slots_offset() - 8);  // the last hash
+  }
+  void fetch_slots(SegmentId id) const noexcept {
+    const auto* bytes = reinterpret_cast<const char*>(arena_.header(id));
+    const std::size_t end = slots_offset() + std::size_t{4} * segment_blocks_;
+    for (std::size_t at = slots_offset() - 8 + kCacheLine; at < end; at += kCacheLine) {
       __builtin_prefetch(bytes + at);
     }
   }
