@@ -9,24 +9,39 @@ once: the slow path.
 from __future__ import annotations
 
 import enum
+import operator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["as_hashes", "as_int", "as_slots"]
+__all__ = ["as_count", "as_hashes", "as_int", "as_slots"]
 
 
 def as_int(value: Any) -> int:
     """The int that a component or mask stands for; enums that are no ints count by their value.
 
-    ValueError for what is no number, text of digits included.
+    ValueError for what is no number, text of digits included, or beyond 32 bits.
     """
     if isinstance(value, enum.Enum) and not hasattr(value, "__int__"):
         value = value.value
     if not hasattr(value, "__int__"):
         raise ValueError(f"{value!r} is no component or mask: give an int, or an enum of ints")
-    return int(value)
+    number = int(value)
+    if not 0 <= number < 2**31:
+        raise ValueError(f"{number} is no component or mask: they lie between 0 and 7")
+    return number
+
+
+def as_count(value: Any, what: str) -> int:
+    """`value` as the int that a number of slots or blocks is. ValueError for anything else."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{what} is {value!r}; it must be an int") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{what} is {number}; no pool or path is as long")
+    return number
 
 
 def as_hashes(values: Any) -> npt.NDArray[Any]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from . import _core
 from ._core import Cursor, InsertResult, QueryResult
-from .arrays import as_hashes, as_int, as_slots
+from .arrays import as_count, as_hashes, as_int, as_slots
 from .errors import RadixError
 from .values import COMPONENT_MASK_FULL, ComponentType
 
@@ -112,7 +112,7 @@ class IndexCalls:
             return index.query(hashes, mask, local_only, lock, update_meta)
         except _REFUSED as error:
             return self._again(index, error).query(
-                as_hashes(hashes), as_int(mask), local_only, lock, update_meta
+                as_hashes(hashes), as_int(mask), bool(local_only), bool(lock), bool(update_meta)
             )
 
     def extend(
@@ -131,7 +131,12 @@ class IndexCalls:
             return index.extend(cursor, more_hashes, mask, local_only, lock, update_meta)
         except _REFUSED as error:
             return self._again(index, error).extend(
-                cursor, as_hashes(more_hashes), as_int(mask), local_only, lock, update_meta
+                cursor,
+                as_hashes(more_hashes),
+                as_int(mask),
+                bool(local_only),
+                bool(lock),
+                bool(update_meta),
             )
 
     def query_many(
@@ -166,7 +171,11 @@ class IndexCalls:
             return index.insert(hashes, slots, start, auto_recycle, component)
         except _REFUSED as error:
             return self._again(index, error).insert(
-                as_hashes(hashes), as_slots(slots), start, auto_recycle, as_int(component)
+                as_hashes(hashes),
+                as_slots(slots),
+                as_count(start, "start"),
+                bool(auto_recycle),
+                as_int(component),
             )
 
     def insert_many(
@@ -184,7 +193,9 @@ class IndexCalls:
         try:
             return index.allocate_slots(n, component)
         except _REFUSED as error:
-            return self._again(index, error).allocate_slots(n, as_int(component))
+            return self._again(index, error).allocate_slots(
+                as_count(n, "the number of slots"), as_int(component)
+            )
 
     def recycle_slots(self, slots: Any, component: int = _FULL) -> None:
         """Give allocated slots back. ValueError, and nothing given back, if one is not ours."""

@@ -123,6 +123,7 @@ class Geometry:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Geometry:
         """The inverse of `to_dict`; slot counts are ignored. ValueError for anything else."""
+        data = _mapping("geometry", data)
         pools = _mapping("geometry['pools']", data.get("pools"))
         _refuse_unknown("geometry", data, _DICT_KEYS)
         _refuse_unknown("geometry['pools']", pools, {kind.name.lower() for kind in ComponentType})

@@ -8,7 +8,7 @@ import enum
 import numpy as np
 import pytest
 
-from radixshmem_core.arrays import as_hashes, as_int, as_slots
+from radixshmem_core.arrays import as_count, as_hashes, as_int, as_slots
 from radixshmem_core.values import ComponentType
 
 
@@ -76,3 +76,15 @@ def test_components_of_any_enum() -> None:
         SWA = 1
 
     assert [as_int(value) for value in (1, np.int64(1), ComponentType.SWA, Plain.SWA)] == [1] * 4
+
+
+@pytest.mark.parametrize("value", [2**70, -(2**70), 1.5, "3", None])
+def test_as_count_refuses_what_no_number_of_slots_is(value: object) -> None:
+    with pytest.raises(ValueError, match="start is"):
+        as_count(value, "start")
+
+
+@pytest.mark.parametrize("value", [2**40, -1])
+def test_as_int_refuses_what_no_mask_is(value: int) -> None:
+    with pytest.raises(ValueError, match="between 0 and 7"):
+        as_int(value)
