@@ -39,6 +39,14 @@ def test_three_pools_share_the_budget() -> None:
     assert plan.full.slot_bytes == 30000  # published without padding
 
 
+def test_shares_are_rounded_to_the_nearest_byte() -> None:
+    assert int(0.29 * 5700) == 1652  # cut off, the pool would lose its last slot
+    config = ServerConfig("/x", data_bytes=5700, swa_ratio=0.29, slot_align=1)
+    plan = plan_slots(config, Geometry(16, 1, swa_slot_bytes=1653, swa_window_blocks=1))
+    assert plan.swa is not None
+    assert (plan.swa.num_slots, plan.full.num_slots) == (1, 4047)
+
+
 def test_zeros_of_a_geometry_become_the_servers_values() -> None:
     config = ServerConfig("/x", data_bytes="1M", slot_align=8192, register_chunk_tokens=512)
     plan = plan_slots(config, Geometry(16, 100))
