@@ -116,6 +116,9 @@ class Index:
     def attach(name: str, group: str, read_only: bool) -> Index:
         """Map the region and register. ServerNotReady when there is none (yet), GeometryMismatch
         on another layout, RadixError when the client table is full."""
+    @staticmethod
+    def inspect(name: str) -> Index:
+        """Register for a look under the lock, beside a full client table too."""
     @property
     def client_id(self) -> int:
         """0 for the server itself; -1 for a read-only view."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,7 +70,7 @@ def top(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    with _attached(arguments.name, read_only=False) as index:
+    with _opened(arguments.name, _core.Index.inspect) as index:
         violations = index.check(arguments.repair)
     if arguments.json:
         _print_json({"name": arguments.name, "ok": not violations, "violations": violations})
@@ -84,7 +84,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def dump(arguments: argparse.Namespace) -> int:
-    with _attached(arguments.name, read_only=False) as index:
+    with _opened(arguments.name, _core.Index.inspect) as index:
         segments = index.dump(arguments.limit)
         total = index.total_radix_nodes()
     if arguments.json:
@@ -95,7 +95,7 @@ def dump(arguments: argparse.Namespace) -> int:
 
 
 def pins(arguments: argparse.Namespace) -> int:
-    with _attached(arguments.name, read_only=True) as index:
+    with _opened(arguments.name, lambda name: _core.Index.attach(name, "", True)) as index:
         held = index.pins()
         clients = index.clients()
     if arguments.json:
@@ -117,11 +117,11 @@ def _ask_status(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def _attached(name: str, *, read_only: bool) -> Iterator[_core.Index]:
+def _opened(name: str, attach: Callable[[str], _core.Index]) -> Iterator[_core.Index]:
     """The index region itself; its server may be dead."""
     check_name("name", name)
     try:
-        index = _core.Index.attach(name, "", read_only)
+        index = attach(name)
     except ServerNotReady as error:
         raise ServerNotReady(f"{name} has no index to look at: {error}") from error
     try:

@@ -207,6 +207,10 @@ void bind_index(py::module_& module) {
             return unlocked([&] { return Session::attach(name, group, read_only); });
           },
           py::arg("name"), py::arg("group"), py::arg("read_only"))
+      .def_static(
+          "inspect",
+          [](const std::string& name) { return unlocked([&] { return Session::inspect(name); }); },
+          py::arg("name"))
       .def_property_readonly(
           "client_id",
           [](const Session& s) { return s.read_only() ? -1 : static_cast<int>(s.client_id()); })

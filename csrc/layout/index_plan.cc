@@ -82,7 +82,7 @@ void add_areas(const IndexPlan& plan, IndexLayout& layout) {
   layout.peer_readable_bytes = at;
   add(AreaKind::kControl, kControlBytes);
   add(AreaKind::kUndoLog, kUndoLogBytes);
-  const std::uint64_t clients = std::uint64_t{plan.max_clients} + 1;
+  const std::uint64_t clients = plan.client_entries();
   add(AreaKind::kClients, clients * kClientEntryBytes);
   add(AreaKind::kPins, clients * plan.max_pins * 8);
   add(AreaKind::kRing, plan.ring_entries * kRingEntryBytes);

@@ -31,6 +31,10 @@ struct IndexPlan {
   std::uint32_t ring_entries = 1 << 16;  // a power of two
   std::uint32_t lock_timeout_ms = 1000;
   std::string identity;  // opaque: what the slots mean; compared by the caller
+
+  // Entries of the client table: the server's, one per client, and the last one for whoever looks
+  // at an index whose table is full.
+  [[nodiscard]] std::uint32_t client_entries() const noexcept { return max_clients + 2; }
 };
 
 // Segments come in three size classes (1, 2, 3); class 0 means "free page".

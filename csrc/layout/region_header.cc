@@ -25,7 +25,7 @@ const RegionHeader& header_of(const std::byte* base) noexcept {
 }  // namespace
 
 std::uint64_t layout_version() noexcept {
-  constexpr std::uint64_t kProtocol = 1;  // raise when the meaning of a word changes
+  constexpr std::uint64_t kProtocol = 2;  // raise when the meaning of a word changes
   std::uint64_t digest = extend_digest(
       kDigestStart, {kProtocol, sizeof(RegionHeader), offsetof(RegionHeader, areas), kUnitBytes,
                      kPageUnits, kSegmentHeaderBytes, kSideHeaderBytes, kControlBytes, kUndoEntries,

@@ -59,6 +59,7 @@ Predecessor IndexServer::found() const {
   auto view = read_header({region.value().base(), region.value().bytes()}, name_);
   if (!view) return Predecessor::kForeign;
   const RegionState state = region_state(region.value().base());
+  // Not the last entry: that is an inspector's, who keeps nothing.
   const bool clients_live = live_->any_held_elsewhere(1, view.value().plan.max_clients + 1);
   return state == RegionState::kReady && clients_live ? Predecessor::kAdoptable
                                                       : Predecessor::kDead;

@@ -61,23 +61,35 @@ Session::~Session() {
   close();
 }
 
-Result<std::shared_ptr<Session>> Session::attach(const std::string& name, const std::string& group,
-                                                 bool read_only) {
+Result<std::shared_ptr<Session>> Session::map(const std::string& name, bool read_only) {
   auto live = LiveFile::open(name, /*create=*/false);
   if (!live) return live.error();
   auto region = SharedRegion::open(name, read_only);
   if (!region) return region.error();
   auto header = read_ready_header(region.value());
   if (!header) return header.error();
-  std::shared_ptr<Session> session(
-      new Session(std::move(region).value(), std::move(header).value(),
-                  std::make_shared<LiveFile>(std::move(live).value())));
-  if (read_only) return session;
-  if (auto registered = session->register_client(group); !registered) {
-    session->closed_ = true;  // nothing to give back
-    return registered.error();
+  return std::shared_ptr<Session>(new Session(std::move(region).value(), std::move(header).value(),
+                                              std::make_shared<LiveFile>(std::move(live).value())));
+}
+
+Result<std::shared_ptr<Session>> Session::join(const std::string& name, const std::string& group,
+                                               std::uint32_t spared) {
+  auto session = map(name, /*read_only=*/false);
+  if (!session) return session;
+  if (auto joined = session.value()->register_client(group, spared); !joined) {
+    session.value()->closed_ = true;  // nothing to give back
+    return joined.error();
   }
   return session;
+}
+
+Result<std::shared_ptr<Session>> Session::attach(const std::string& name, const std::string& group,
+                                                 bool read_only) {
+  return read_only ? map(name, read_only) : join(name, group, /*spared=*/1);
+}
+
+Result<std::shared_ptr<Session>> Session::inspect(const std::string& name) {
+  return join(name, "", /*spared=*/0);
 }
 
 std::shared_ptr<Session> Session::for_server(SharedRegion region, HeaderView header,
@@ -91,9 +103,10 @@ std::shared_ptr<Session> Session::for_server(SharedRegion region, HeaderView hea
   return session;
 }
 
-Result<> Session::register_client(const std::string& group) {
+Result<> Session::register_client(const std::string& group, std::uint32_t spared) {
   ClientTable& clients = tree_->clients();
-  for (ClientId id = 1; id < clients.max_clients(); ++id) {
+  const ClientId end = clients.max_clients() - spared;
+  for (ClientId id = 1; id < end; ++id) {
     if (clients.state(id) != ClientState::kFree || !live_->try_lock(id)) continue;
     if (!live_->still_named()) {  // a byte of a file that nobody looks at proves no life
       return Error{ErrorCode::NOT_READY,
@@ -124,9 +137,10 @@ Result<> Session::register_client(const std::string& group) {
                                            ": a stopped process holds its writer lock"};
     }
   }
-  return Error{ErrorCode::SYSTEM, "all " + std::to_string(clients.max_clients() - 1) +
-                                      " client entries of " + region_.name() +
-                                      " are taken: close clients or raise --max-clients"};
+  const char* remedy = spared == 0 ? " are taken, one by another check or dump: let it end"
+                                   : " are taken: close clients or raise --max-clients";
+  return Error{ErrorCode::SYSTEM,
+               "all " + std::to_string(end - 1) + " client entries of " + region_.name() + remedy};
 }
 
 ErrorCode Session::state() const noexcept {

@@ -80,6 +80,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   // one engine share it; empty is a group of its own.
   static Result<std::shared_ptr<Session>> attach(const std::string& name, const std::string& group,
                                                  bool read_only);
+  // For a look that takes the writer lock: registers in the entry that no client gets when all
+  // others are taken.
+  static Result<std::shared_ptr<Session>> inspect(const std::string& name);
   // The server's own session, as client 0, on a region that it just made or adopts.
   static std::shared_ptr<Session> for_server(SharedRegion region, HeaderView header,
                                              std::shared_ptr<LiveFile> live);
@@ -150,7 +153,11 @@ class Session final : public std::enable_shared_from_this<Session> {
   friend struct ForkRegistry;
 
   Session(SharedRegion region, HeaderView header, std::shared_ptr<LiveFile> live);
-  [[nodiscard]] Result<> register_client(const std::string& group);
+  static Result<std::shared_ptr<Session>> map(const std::string& name, bool read_only);
+  static Result<std::shared_ptr<Session>> join(const std::string& name, const std::string& group,
+                                               std::uint32_t spared);
+  // Takes a free entry, but none of the last `spared`.
+  [[nodiscard]] Result<> register_client(const std::string& group, std::uint32_t spared);
   [[nodiscard]] bool acquire();
   void flush_deferred() noexcept;
   [[nodiscard]] Error refusal(ErrorCode code) const;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The radixshmem authors
 //
-// The registered clients of an index and their pins. Entry 0 is the server's.
+// The registered clients of an index and their pins. Entry 0 is the server's; the last one is for
+// whoever inspects an index whose table is full (Session::inspect).
 //
 //   entry   state | generation | group | pid | exited || pin high water || counters     320 B
 //   pins    u64[max_pins] per client: {segment, depth, mask}; 0 = empty

@@ -23,7 +23,7 @@ Tree::Tree(std::byte* region, const HeaderView& view) noexcept
       ring_(&control_->ring, at<RingEntry>(region, layout_, AreaKind::kRing), plan_.ring_entries),
       clients_(&control_->clients, at<ClientEntry>(region, layout_, AreaKind::kClients),
                at<std::atomic<std::uint64_t>>(region, layout_, AreaKind::kPins),
-               plan_.max_clients + 1, plan_.max_pins),
+               plan_.client_entries(), plan_.max_pins),
       arena_(&control_->arena, at<PageEntry>(region, layout_, AreaKind::kPages),
              at<std::byte>(region, layout_, AreaKind::kArena), layout_.pages, layout_.classes,
              &log_),

@@ -18,6 +18,8 @@ from e2e.harness import GEOMETRY, Process, ServerProcess, path_hashes
 
 from radixshmem_core.cli import main
 from radixshmem_core.client import RadixClient
+from radixshmem_core.config import ServerConfig
+from radixshmem_core.errors import RadixError
 from radixshmem_core.server import RadixServer
 
 _AREAS_AT = 112  # of the region header: areas of {kind u32, version u32, offset u64, bytes u64}
@@ -159,6 +161,23 @@ def test_dead_server_can_be_looked_at(
     with_next = start_server()
     with_next.event("waiting")  # the looks of the dead one did not keep its index
     assert with_next.stop() == 0
+
+
+def test_every_verb_works_beside_a_full_client_table(region_name: str) -> None:
+    with (
+        RadixServer(ServerConfig(region_name, data_bytes="1M", max_clients=2)),
+        RadixClient(region_name, GEOMETRY) as client,
+        RadixClient(region_name),
+    ):
+        client.insert(path_hashes(5), client.allocate_slots(5))
+        with pytest.raises(RadixError, match="all 2 client entries"):
+            RadixClient(region_name)
+        for _ in range(2):  # a look leaves the table as it was
+            assert answer("check", region_name)["ok"]
+            assert answer("dump", region_name)["segments"][0]["count"] == 5
+        assert len(answer("pins", region_name)["clients"]) == 3
+        assert len(answer("status", region_name)["clients"]) == 3
+        assert command("top", region_name, "--count", "1", "--interval", "0.01").returncode == 0
 
 
 @pytest.mark.parametrize("verb", ["status", "check", "top", "dump", "pins"])

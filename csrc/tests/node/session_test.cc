@@ -48,6 +48,51 @@ TEST_F(SessionTest, AFullClientTableIsAClearErrorThatLeavesNothingBehind) {
   EXPECT_TRUE(Session::attach(rig_.name(), "", false).ok());
 }
 
+TEST_F(SessionTest, AFullClientTableCanBeInspected) {
+  std::vector<SessionPtr> clients;
+  for (std::uint32_t i = 1; i < rig_.plan().max_clients; ++i) clients.push_back(rig_.attach());
+  put(clients.back(), path_);
+  {
+    const SessionPtr inspector = ServerRig::take(Session::inspect(rig_.name()));
+    EXPECT_EQ(problems(inspector), "");
+    const auto second = Session::inspect(rig_.name());
+    ASSERT_FALSE(second.ok());
+    EXPECT_NE(second.error().message.find("another check or dump"), std::string::npos);
+    EXPECT_FALSE(Session::attach(rig_.name(), "", false).ok());
+  }
+  EXPECT_FALSE(Session::attach(rig_.name(), "", false).ok()) << "its entry is no client's";
+}
+
+TEST_F(SessionTest, AnInspectorKilledUnderTheLockIsTakenOverAndReaped) {
+  std::vector<SessionPtr> clients;
+  for (std::uint32_t i = 1; i < rig_.plan().max_clients; ++i) clients.push_back(rig_.attach());
+  Child child([&](Child& self) {
+    const SessionPtr inspector = ServerRig::take(Session::inspect(rig_.name()));
+    (void)inspector->locked([&] {
+      self.say_ready();
+      self.wait_for_parent();
+    });
+    return 0;
+  });
+  ASSERT_TRUE(child.wait_ready());
+  child.kill_and_wait();
+  put(client_, path_);
+  EXPECT_FALSE(Session::inspect(rig_.name()).ok()) << "not before the dead one is reaped";
+  EXPECT_TRUE(rig_.server().reap(rig_.plan().max_clients + 1, /*exited=*/true).ok());
+  EXPECT_EQ(problems(ServerRig::take(Session::inspect(rig_.name()))), "");
+}
+
+TEST_F(SessionTest, WhoInspectsTheIndexOfADeadServerDoesNotKeepIt) {
+  std::vector<SessionPtr> clients;
+  for (std::uint32_t i = 1; i < rig_.plan().max_clients; ++i) clients.push_back(rig_.attach());
+  const SessionPtr inspector = ServerRig::take(Session::inspect(rig_.name()));
+  rig_.die();
+  clients.clear();
+  client_.reset();
+  rig_.claim();
+  EXPECT_EQ(rig_.server().found(), Predecessor::kDead);
+}
+
 TEST_F(SessionTest, WithoutAServerAttachIsNotReady) {
   const auto session = Session::attach(unique_name("nobody"), "", false);
   ASSERT_FALSE(session.ok());
