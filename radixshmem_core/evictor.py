@@ -2,8 +2,8 @@
 # Copyright The radixshmem authors
 """Eviction ahead of demand, so that an allocation seldom has to evict by itself.
 
-It works only on demand: as long as no allocation had to evict, nothing is evicted, and a pool may
-stay filled to its last slot.
+It works only on demand: as long as no allocation from a pool had to evict, nothing of it is
+evicted, and it may stay filled to its last slot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCH = 512  # blocks per call, so that the lock is never held for long
 
 
 class Evictor:
-    """Keeps `ratio` of each pool free once allocations have to evict."""
+    """Keeps `ratio` of a pool free once allocations from it have to evict."""
 
     def __init__(self, index: _core.Index, run: Runner, ratio: float) -> None:
         self._index = index
@@ -35,7 +35,12 @@ class Evictor:
             for kind in ComponentType
             if index.slots_total(kind) > 0
         }
-        self._seen = index.stats()["demand_evictions"]
+        self._seen = self._demand()
+
+    def _demand(self) -> dict[ComponentType, int]:
+        """How many allocations of each pool had to evict."""
+        stats = self._index.stats()
+        return {kind: stats[f"{kind.name.lower()}_demand_evictions"] for kind in self._goals}
 
     async def run(self) -> None:
         """Look every LOOK_INTERVAL_S, until cancelled."""
@@ -50,13 +55,12 @@ class Evictor:
                 await asyncio.sleep(_PAUSE_S)
 
     def look(self) -> int:
-        """Evict up to the goals if there was demand since the last look. Returns how many."""
-        demand = self._index.stats()["demand_evictions"]
-        if demand == self._seen:
-            return 0
-        self._seen = demand
+        """Evict up to the goals of pools in demand since the last look. Returns how many."""
+        before, self._seen = self._seen, self._demand()
         evicted = 0
         for kind, goal in self._goals.items():
+            if self._seen[kind] == before[kind]:
+                continue
             while (missing := goal - self._index.slots_free(kind)) > 0:
                 got = self._index.evict(min(missing, _BATCH), kind)
                 evicted += got

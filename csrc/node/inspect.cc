@@ -13,16 +13,11 @@ constexpr const char* kCounterNames[kCounters] = {
     "query_gave_up", "inserts",        "inserted_blocks", "allocated_slots", "recycled_slots",
     "busy",          "pins_full",      "lock_takeovers"};
 
-Error gone(ErrorCode code) {
-  return Error{code, code == ErrorCode::CLOSED ? "this client is closed"
-                                               : "the server closed or replaced its index"};
-}
-
 }  // namespace
 
 Result<std::vector<Figure>> figures(const Session& session) {
   const Session::Call call(session);
-  if (!call.mapped()) return gone(call.code());
+  if (!call.mapped()) return session.refusal(call.code());
   const Tree& tree = session.tree();
   const Control& control = tree.control();
   const IndexLayout& layout = tree.layout();
@@ -33,7 +28,6 @@ Result<std::vector<Figure>> figures(const Session& session) {
   const WorkCounters& work = control.work;
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, const std::atomic<std::uint64_t>*>>{
-           {"demand_evictions", &work.demand_evictions},
            {"eviction_victims", &work.eviction_victims},
            {"eviction_steps", &work.eviction_steps},
            {"eviction_rollbacks", &work.eviction_rollbacks},
@@ -55,11 +49,14 @@ Result<std::vector<Figure>> figures(const Session& session) {
   out.emplace_back("zombies", control.zombies.load(kRelaxed));
   constexpr const char* kTotals[] = {"full_slots", "swa_slots", "mamba_slots"};
   constexpr const char* kFree[] = {"full_free", "swa_free", "mamba_free"};
+  constexpr const char* kDemand[] = {"full_demand_evictions", "swa_demand_evictions",
+                                     "mamba_demand_evictions"};
   std::uint64_t owner_bytes = 0;
   for (const Component c : kAllComponents) {
     const auto k = static_cast<std::size_t>(c);
     out.emplace_back(kTotals[k], tree.pool(c).size());
     out.emplace_back(kFree[k], tree.pool(c).free_count());
+    out.emplace_back(kDemand[k], work.demand_evictions[k].load(kRelaxed));
     owner_bytes += std::uint64_t{tree.pool(c).size()} * 4;
   }
   std::uint64_t clients = 0;
@@ -96,7 +93,7 @@ Result<std::vector<Figure>> figures(const Session& session) {
 
 Result<std::vector<SegmentInfo>> dump(Session& session, std::size_t most) {
   const Session::Call call(session);
-  if (!call) return gone(call.code());
+  if (!call) return session.refusal(call.code());
   if (session.read_only()) {
     return Error{ErrorCode::INVALID_ARGUMENT, "dump takes the writer lock: not read-only"};
   }
@@ -127,7 +124,7 @@ Result<std::vector<SegmentInfo>> dump(Session& session, std::size_t most) {
 
 Result<std::vector<PinInfo>> list_pins(const Session& session) {
   const Session::Call call(session);
-  if (!call.mapped()) return gone(call.code());
+  if (!call.mapped()) return session.refusal(call.code());
   const Tree& tree = session.tree();
   std::vector<PinInfo> out;
   tree.clients().scan_pins([&](ClientId client, PinWord pin) {
@@ -140,7 +137,7 @@ Result<std::vector<PinInfo>> list_pins(const Session& session) {
 
 Result<std::vector<ClientInfo>> list_clients(const Session& session) {
   const Session::Call call(session);
-  if (!call.mapped()) return gone(call.code());
+  if (!call.mapped()) return session.refusal(call.code());
   const Tree& tree = session.tree();
   const ClientTable& table = tree.clients();
   std::vector<std::uint32_t> slots(table.ids_used());

@@ -137,6 +137,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   [[nodiscard]] OwnerLock& lock() noexcept { return *lock_; }
   [[nodiscard]] const LiveFile& live() const noexcept { return *live_; }
   [[nodiscard]] std::uint32_t pins_outstanding() const noexcept;
+  // The error of a call that found this state.
+  [[nodiscard]] Error refusal(ErrorCode code) const;
   // Runs f() under the index lock, after recovery if an owner died. Returns: false when busy.
   template <typename F>
   [[nodiscard]] bool locked(F&& f) {
@@ -160,7 +162,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   [[nodiscard]] Result<> register_client(const std::string& group, std::uint32_t spared);
   [[nodiscard]] bool acquire();
   void flush_deferred() noexcept;
-  [[nodiscard]] Error refusal(ErrorCode code) const;
   [[nodiscard]] Error busy_error(const char* what) const;
   [[nodiscard]] Result<> require_writable(const char* what) const;
   [[nodiscard]] Result<> require_component(Component component) const;

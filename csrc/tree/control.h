@@ -43,7 +43,8 @@ struct SideRoot {
 
 // Totals of work done under the lock; plain additions by the holder.
 struct WorkCounters {
-  std::atomic<std::uint64_t> demand_evictions;  // allocations that had to evict first
+  // By component: allocations that had to evict first.
+  std::array<std::atomic<std::uint64_t>, kComponents> demand_evictions;
   std::atomic<std::uint64_t> eviction_victims;  // segments truncated or freed
   std::atomic<std::uint64_t> eviction_steps;    // list entries looked at to find them
   std::atomic<std::uint64_t> eviction_rollbacks;

@@ -18,7 +18,8 @@ std::uint32_t Tree::allocate(Component c, std::span<SlotId> out, ClientId self) 
   SlotPool& from = pool(c);
   const auto wanted = static_cast<std::uint32_t>(out.size());
   if (from.free_count() < wanted) {
-    control_->work.demand_evictions.fetch_add(1, std::memory_order_relaxed);
+    control_->work.demand_evictions[static_cast<std::size_t>(c)].fetch_add(
+        1, std::memory_order_relaxed);
     const std::uint32_t missing = wanted - from.free_count();
     if (c == Component::kFull) {
       evict(missing);

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from radixshmem_core.errors import RadixError, ServerNotReady
 from radixshmem_core.evictor import Evictor
 from radixshmem_core.regions import create_regions
 from radixshmem_core.server import RadixServer
-from radixshmem_core.values import InsertError
+from radixshmem_core.values import ComponentType, InsertError
 
 SHM = Path("/dev/shm")
 
@@ -42,6 +43,29 @@ def test_evictor_works_only_on_demand(region_name: str) -> None:
         assert client.mempool_free() >= 64
         assert evictor.look() == 0
         assert client._index.check() == []
+
+
+def test_demand_on_one_pool_leaves_the_others_filled(region_name: str) -> None:
+    config = ServerConfig(region_name, data_bytes="1M", background_evict_ratio=0, mamba_ratio=0.5)
+    geometry = dataclasses.replace(GEOMETRY, mamba_slot_bytes=4000)
+    with RadixServer(config), RadixClient(region_name, geometry) as client:
+
+        async def run(*_: object) -> None:
+            return None
+
+        evictor = Evictor(client._index, run, 0.25)  # type: ignore[arg-type]
+        hashes = path_hashes(128)
+        client.insert(hashes, client.allocate_slots(128))
+        for n in range(1, 129):
+            slot = client.allocate_slots(1, ComponentType.MAMBA)
+            client.insert(hashes[:n], slot, component=ComponentType.MAMBA)
+        client.recycle_slots(client.allocate_slots(1, ComponentType.MAMBA), ComponentType.MAMBA)
+        assert evictor.look() >= 31
+        assert client._index.slots_free(ComponentType.MAMBA) >= 32
+        assert client.mempool_free() == 0
+        client.recycle_slots(client.allocate_slots(1))
+        assert evictor.look() >= 31
+        assert client.mempool_free() >= 32
 
 
 def test_evictor_leaves_pinned_blocks_alone(region_name: str) -> None:

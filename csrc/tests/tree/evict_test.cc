@@ -211,8 +211,9 @@ TEST(EvictTest, AllocationEvictsWhatIsMissingAndNoMore) {
   rig.put(make_path(2, 40));
   EXPECT_EQ(rig.allocate(20).size(), 20u);
   EXPECT_EQ(rig.blocks(), 80u) << "free slots first";
-  EXPECT_EQ(rig.tree().control().work.demand_evictions.load(), 0u);
+  EXPECT_EQ(rig.tree().control().work.demand_evictions[0].load(), 0u);
   EXPECT_EQ(rig.allocate(30).size(), 30u);
+  EXPECT_EQ(rig.tree().control().work.demand_evictions[0].load(), 1u);
   EXPECT_EQ(rig.blocks(), 50u);
   EXPECT_SOUND(rig);
 }
