@@ -58,7 +58,7 @@ class RadixServer:
         """`on_event(what, figures)` is called from the server's thread: see docs/api.md."""
         config.validate()
         self.config = config
-        self._on_event = on_event
+        self._listener = _Listener(config.name, on_event)
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -85,7 +85,8 @@ class RadixServer:
         return self._running_work().node.info()
 
     def status(self) -> dict[str, Any]:
-        """What `radix-server status --json` prints."""
+        """What `radix-server status --json` prints. Not from `on_event`."""
+        self._listener.check_outside("status()")
         return self._call(self._running_work().status())
 
     def start(self) -> RadixServer:
@@ -108,7 +109,10 @@ class RadixServer:
         return self
 
     def close(self) -> None:
-        """Delete the regions and the socket, and end the thread. Clients get ServerNotReady."""
+        """Delete the regions and the socket, and end the thread. Clients get ServerNotReady.
+
+        Not from `on_event`, whose return the thread waits for: RadixError.
+        """
         if self._pid != os.getpid():
             return  # inherited by a forked child: the server lives in the parent
         with self._closing:
@@ -116,6 +120,7 @@ class RadixServer:
             if self._thread is None:
                 return
             if self._thread.is_alive() and self._loop is not None and self._stop is not None:
+        self._listener.check_outside("close()")
                 try:
                     self._loop.call_soon_threadsafe(self._stop.set)
                 except RuntimeError:
@@ -142,7 +147,7 @@ class RadixServer:
     async def _main(self, started: concurrent.futures.Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        work = _Work(self.config, self._on_event)
+        work = _Work(self.config, self._listener.tell)
         try:
             try:
                 await work.open()
@@ -165,7 +170,37 @@ class _Work:
 
     def __init__(self, config: ServerConfig, on_event: Events | None) -> None:
         self.config = config
+class _Listener:
+    """Calls `on_event`, and knows which threads of the server are inside of it."""
+
+    def __init__(self, name: str, on_event: Events | None) -> None:
+        self._name = name
         self._on_event = on_event
+        self._inside: set[int] = set()
+
+    def tell(self, what: str, figures: dict[str, Any]) -> None:
+        """Whatever the listener does (a closed stdout ends it), the server goes on."""
+        if self._on_event is None:
+            return
+        thread = threading.get_ident()
+        self._inside.add(thread)
+        try:
+            self._on_event(what, figures)
+        except (Exception, SystemExit) as error:
+            _log.warning("%s: nobody was told of %r: %r", self._name, what, error)
+        finally:
+            self._inside.discard(thread)
+
+    def check_outside(self, call: str) -> None:
+        """RadixError for a call that would wait for the listener that makes it."""
+        if threading.get_ident() in self._inside:
+            raise RadixError(
+                f"{call} of the server of {self._name} was called from its on_event, for whose "
+                "return the server waits; set a threading.Event there and call it elsewhere"
+            )
+
+
+        self._tell = tell
         # The core wants the calls of an IndexServer one at a time; looking needs no order.
         self._owner_thread = concurrent.futures.ThreadPoolExecutor(1, "radix-server-owner")
         self._threads = concurrent.futures.ThreadPoolExecutor(3, "radix-server")
@@ -212,15 +247,6 @@ class _Work:
         if what in ("ready", "adopted"):
             self._start_tasks()
         self._tell(what, figures)
-
-    def _tell(self, what: str, figures: dict[str, Any]) -> None:
-        """Call the listener. Whatever it does (a closed stdout ends it), the server goes on."""
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(what, figures)
-        except (Exception, SystemExit) as error:
-            _log.warning("%s: nobody was told of %r: %r", self.config.name, what, error)
 
     def _start_tasks(self) -> None:
         regions, owner = self.node.regions, self.node.owner

@@ -95,6 +95,27 @@ def test_prefault_touches_all_memory(region_name: str) -> None:
     assert [what for what, _ in seen[:3]] == ["waiting", "configuring", "ready"]
 
 
+def test_close_and_status_inside_on_event_are_errors(region_name: str) -> None:
+    refused: list[tuple[str, str]] = []
+
+    def listen(what: str, _: object) -> None:
+        for call in (server.close, server.status):
+            try:
+                call()
+            except RadixError as error:
+                refused.append((what, str(error)))
+
+    server = RadixServer(ServerConfig(region_name, data_bytes="1M"), on_event=listen)
+    with server, RadixClient(region_name, GEOMETRY) as client:
+        eventually(lambda: refused and refused[-1][0] == "prefault", "all events were told")
+        assert client.status().mode == server.status()["info"]["mode"] == "ready"
+        kinds = dict.fromkeys(what for what, _ in refused)
+        assert list(kinds) == ["waiting", "configuring", "ready", "prefault"]
+        assert len(refused) == 2 * len(kinds)
+        assert {message.split(" of ")[0] for _, message in refused} == {"close()", "status()"}
+        assert all("from its on_event" in message for _, message in refused)
+
+
 def test_server_without_prefault(region_name: str) -> None:
     config = ServerConfig(region_name, data_bytes="8M", prefault=False)
     with RadixServer(config) as server, RadixClient(region_name, GEOMETRY) as client:
