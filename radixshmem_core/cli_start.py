@@ -9,7 +9,6 @@ import contextlib
 import json
 import logging
 import os
-import resource
 import select
 import signal
 import sys
@@ -30,16 +29,12 @@ __all__ = ["start"]
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LOOK_S = 1.0
-_OTHER_DESCRIPTORS = 128
-
-_log = logging.getLogger("radixshmem.server")
 
 
 def start(arguments: argparse.Namespace) -> int:
     """Run the server that the flags describe until a stop signal. Returns the exit code."""
     config = config_from_flags(arguments)
     _set_up_log(arguments.verbose, plain=arguments.json)
-    _raise_descriptor_limit(config.max_clients)
     stopped = _stop_signals()
     printer: JsonEvents | TextEvents = JsonEvents() if arguments.json else TextEvents(config)
     with printer, RadixServer(config, on_event=printer.show) as server:
@@ -50,23 +45,6 @@ def start(arguments: argparse.Namespace) -> int:
         with contextlib.suppress(OSError, SystemExit):  # nobody reads stdout any more
             printer.show("stopping", {"name": config.name})
     return 0
-
-
-def _raise_descriptor_limit(max_clients: int) -> None:
-    """A client takes two descriptors: its connection, and the pidfd of its process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * max_clients + _OTHER_DESCRIPTORS
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
-    if allowed < wanted:
-        _log.warning(
-            "%d open files are allowed, %d clients may need %d: raise the limit (`ulimit -Hn`)",
-            max(soft, allowed),
-            max_clients,
-            wanted,
-        )
 
 
 def _stop_signals() -> int:

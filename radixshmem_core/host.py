@@ -19,9 +19,17 @@ from .ownership import SHM_DIRECTORY
 from .rpc import socket_path
 from .sizes import format_size
 
-__all__ = ["access_of_group", "check_directories", "check_memory", "clear_stale_socket"]
+__all__ = [
+    "access_of_group",
+    "check_directories",
+    "check_memory",
+    "clear_stale_socket",
+    "raise_descriptor_limit",
+]
 
 _log = logging.getLogger("radixshmem.server")
+
+_OTHER_DESCRIPTORS = 128  # what the process may open later for its own ends
 
 
 def access_of_group(group: str) -> tuple[int, int]:
@@ -63,6 +71,23 @@ def check_memory(data_name: str, config: ServerConfig) -> None:
             "memlock limit is %s, below data_bytes: registering the slots with a GPU or a NIC "
             "needs `ulimit -l unlimited`",
             format_size(limit),
+        )
+
+
+def raise_descriptor_limit(max_clients: int) -> None:
+    """Let this process open two descriptors per client: its connection, and a pidfd."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = len(os.listdir("/proc/self/fd")) + 2 * max_clients + _OTHER_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+    if allowed < wanted:
+        _log.warning(
+            "%d open files are allowed, %d clients may need %d: raise the limit (`ulimit -Hn`)",
+            max(soft, allowed),
+            max_clients,
+            wanted,
         )
 
 

@@ -25,7 +25,12 @@ from .config import ServerConfig
 from .control import ControlSocket
 from .errors import RadixError
 from .evictor import Evictor
-from .host import access_of_group, check_directories, clear_stale_socket
+from .host import (
+    access_of_group,
+    check_directories,
+    clear_stale_socket,
+    raise_descriptor_limit,
+)
 from .messages import (
     Attached,
     Configure,
@@ -115,12 +120,12 @@ class RadixServer:
         """
         if self._pid != os.getpid():
             return  # inherited by a forked child: the server lives in the parent
+        self._listener.check_outside("close()")
         with self._closing:
             _running.discard(self)
             if self._thread is None:
                 return
             if self._thread.is_alive() and self._loop is not None and self._stop is not None:
-        self._listener.check_outside("close()")
                 try:
                     self._loop.call_soon_threadsafe(self._stop.set)
                 except RuntimeError:
@@ -165,11 +170,6 @@ class RadixServer:
                 await work.close()
 
 
-class _Work:
-    """Everything that runs in the event loop of one server."""
-
-    def __init__(self, config: ServerConfig, on_event: Events | None) -> None:
-        self.config = config
 class _Listener:
     """Calls `on_event`, and knows which threads of the server are inside of it."""
 
@@ -200,6 +200,11 @@ class _Listener:
             )
 
 
+class _Work:
+    """Everything that runs in the event loop of one server."""
+
+    def __init__(self, config: ServerConfig, tell: Events) -> None:
+        self.config = config
         self._tell = tell
         # The core wants the calls of an IndexServer one at a time; looking needs no order.
         self._owner_thread = concurrent.futures.ThreadPoolExecutor(1, "radix-server-owner")
@@ -219,6 +224,7 @@ class _Listener:
     async def open(self) -> None:
         mode, gid = access_of_group(self.config.group)
         path = check_directories(self.config)
+        raise_descriptor_limit(self.config.max_clients)
         await self.node.open()
         clear_stale_socket(path)
         self._control = ControlSocket(path, self._handle, self._hung_up)

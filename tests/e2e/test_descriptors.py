@@ -9,26 +9,40 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from e2e.harness import GEOMETRY, Process
 
 from radixshmem_core.client import RadixClient
 
-SERVER = """
+LIMIT = """
 import resource, sys
-from radixshmem_core.cli import main
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-sys.exit(main(sys.argv[1:]))
+name = sys.argv[1]
+"""
+COMMAND = """
+from radixshmem_core.cli import main
+sys.exit(main(["start", "--json", "--name", name, "--data-bytes", "1M"]))
+"""
+EMBEDDED = """
+from radixshmem_core.config import ServerConfig
+from radixshmem_core.server import RadixServer
+with RadixServer(ServerConfig(name, data_bytes="1M")):
+    print("waiting", flush=True)
+    sys.stdin.readline()
 """
 
 
+@pytest.mark.parametrize("program", [COMMAND, EMBEDDED], ids=["command", "embedded"])
 def test_server_raises_its_descriptor_limit_for_its_clients(
-    region_name: str, processes: Callable[..., Any]
+    program: str, region_name: str, processes: Callable[..., Any]
 ) -> None:
-    flags = ("start", "--json", "--name", region_name, "--data-bytes", "1M")
-    server = processes(Process, "-c", SERVER, *flags)
+    server = processes(Process, "-c", LIMIT + program, region_name)
     assert "waiting" in server.line()
     with contextlib.ExitStack() as clients:
         for _ in range(60):
             clients.enter_context(RadixClient(region_name, GEOMETRY))
-    server.signal(signal.SIGTERM)
+    if program is COMMAND:
+        server.signal(signal.SIGTERM)
+    else:
+        server.tell("end")
     assert server.wait() == 0
