@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from . import _core
 from ._core import InsertResult, QueryResult
-from .config import check_name
+from .config import check_name, check_text
 from .errors import GeometryMismatch, RadixError, ServerNotReady
 from .identity import Identity
 from .index_calls import Attachment, IndexCalls, Refusing, Seen
@@ -60,6 +60,7 @@ class RadixClient(IndexCalls):
     ) -> None:
         """Connects. ServerNotReady at once when no server of this name answers."""
         check_name("name", name)
+        check_text("group", group)
         if max_outstanding < 1:
             raise ValueError(f"max_outstanding is {max_outstanding}; it must be at least 1")
         self._pid = os.getpid()

@@ -14,7 +14,7 @@ from typing import Any
 
 from .sizes import parse_size
 
-__all__ = ["NOT_IN_THIS_VERSION", "ServerConfig", "check_name"]
+__all__ = ["NOT_IN_THIS_VERSION", "ServerConfig", "check_name", "check_text"]
 
 NOT_IN_THIS_VERSION = "cluster mode is not in this version"
 
@@ -139,6 +139,8 @@ class ServerConfig:
             fits = isinstance(value, (int, float) if wanted is float else wanted)
             if not fits or (isinstance(value, bool) and wanted is not bool):
                 raise ValueError(f"{field.name} is {value!r}; it must be a {wanted.__name__}")
+            if wanted is str:
+                check_text(field.name, value)
             choices = field.metadata.get("choices")
             if choices and value not in choices:
                 allowed = ", ".join(repr(c) for c in choices if c)
@@ -234,6 +236,12 @@ def _split_names(what: str, value: object) -> tuple[str, ...]:
     if not isinstance(listed, (list, tuple)) or not all(isinstance(item, str) for item in listed):
         raise ValueError(f"{what} is {value!r}; give names, or one text with commas")
     return tuple(name.strip() for item in listed for name in item.split(",") if name.strip())
+
+
+def check_text(what: str, value: object) -> None:
+    """ValueError for what no file name or group can be."""
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"{what} is {value!r}; it must be a str without NUL characters")
 
 
 def check_name(what: str, name: str) -> None:

@@ -12,6 +12,7 @@ import time
 
 import msgspec
 
+from .config import check_text
 from .errors import GeometryMismatch, RadixError, ServerNotReady
 from .messages import MAX_MESSAGE_BYTES, Failure, Info, InfoReply, Reply, Request
 from .ownership import region_file
@@ -52,6 +53,7 @@ class ProtocolError(RadixError):
 
 def socket_path(endpoint: str, name: str) -> str:
     """The path of the control socket. ValueError for one that no socket can have."""
+    check_text("endpoint", endpoint)
     if not endpoint:
         path = region_file(f"{name}.sock")
     elif endpoint.startswith(_SCHEME) and endpoint[len(_SCHEME) :].startswith("/"):

@@ -177,6 +177,10 @@ def test_dropped_client_is_closed(server: RadixServer, client: RadixClient) -> N
         ({"name": "/a/b"}, "name is '/a/b'"),
         ({"name": "/" + "x" * 150}, "choose a shorter name"),
         ({"name": "/x", "endpoint": "http://x"}, "endpoint is 'http://x'"),
+        ({"name": "/a\0b"}, "name is"),
+        ({"name": "/x", "endpoint": "unix:///tmp/a\0b"}, "endpoint is .* without NUL"),
+        ({"name": "/x", "group": "a\0b"}, "group is .* without NUL"),
+        ({"name": "/x", "group": 5}, "group is 5; it must be a str"),
         ({"name": "/x", "max_outstanding": 0}, "max_outstanding is 0"),
     ],
 )

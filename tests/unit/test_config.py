@@ -49,6 +49,13 @@ def test_negative_size_is_refused() -> None:
         parse_size(-1, "data_bytes")
 
 
+def test_sizes_beyond_64_bits_are_refused_by_name() -> None:
+    digits = "9" * 400
+    for size in (digits, digits + "G", "9" * 5000 + ".5", "8192P", 2**63, 10**5000):
+        with pytest.raises(ValueError, match=r"data_bytes is .{1,60}; it must be below 8192P"):
+            ServerConfig("/x", data_bytes=size)  # type: ignore[arg-type]
+
+
 def test_format_size() -> None:
     assert [format_size(n) for n in (0, 1023, 1536, 5 << 30, 3 << 49)] == [
         "0 B",
@@ -82,6 +89,10 @@ def test_replace_validates_again() -> None:
         ({"name": "/a/b"}, "name is '/a/b'"),
         ({"name": "/"}, "name is '/'"),
         ({"name": "/" + "a" * 300}, "301 characters"),
+        ({"name": "/a\0b"}, "name is '/a\\x00b'"),
+        ({"endpoint": "unix:///tmp/a\0b"}, "endpoint is 'unix:///tmp/a\\x00b'; it must be a str"),
+        ({"group": "a\0b"}, "group is 'a\\x00b'; it must be a str without NUL"),
+        ({"hugepage_path": "/a\0b"}, "hugepage_path is '/a\\x00b'"),
         ({"data_name": "y"}, "data_name is 'y'"),
         ({"data_name": "/x"}, "the same as name"),
         ({"data_bytes": None}, "neither data_bytes nor index_slots"),
