@@ -75,7 +75,7 @@ class RadixClient(IndexCalls):
         self._attaching = threading.RLock()
         self._open_jobs: set[int] = set()
         self._link = Link(weakref.WeakMethod(self._reconnect))
-        self._refuse(ServerNotReady, f"{name} has no geometry yet; call configure or wait_ready")
+        self._refuse(ServerNotReady, self._no_geometry())
         self.transfer_failures = 0
         self.staging_shortfalls = 0
         self.promotion_shortfalls = 0
@@ -157,6 +157,9 @@ class RadixClient(IndexCalls):
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # a constructor that failed, an interpreter that ends
             self.close()
+
+    def _no_geometry(self) -> str:
+        return f"{self._name} has no geometry yet; call configure or wait_ready"
 
     def _refuse(self, kind: type[Exception], message: str) -> None:
         self._now = Attachment(cast("_core.Index", Refusing(kind, message)), None)
@@ -322,7 +325,7 @@ class RadixClient(IndexCalls):
         """Tokens per block."""
         geometry = self.geometry
         if geometry is None:
-            raise ServerNotReady(f"{self._name} has no geometry yet; call configure or wait_ready")
+            raise ServerNotReady(self._no_geometry())
         return int(geometry["block_size"])
 
     def slot_view(self, slot: int, component: int = ComponentType.FULL) -> memoryview:
@@ -334,7 +337,7 @@ class RadixClient(IndexCalls):
         if store is None:
             self._check_usable()
             if self._identity is None:
-                raise ServerNotReady(f"{self._name} has no geometry yet; call wait_ready")
+                raise ServerNotReady(self._no_geometry())
             raise RadixError(f"{self._name} is an index-only server; start it with --data-bytes")
         return store
 
