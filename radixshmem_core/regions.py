@@ -123,16 +123,17 @@ def create_regions(owner: _core.IndexServer, config: ServerConfig, slots: SlotPl
     identity = Identity.make(config, data_name_of(config), slots)
     plan = index_plan(config, slots, identity.encode())
     plan.region_bytes()  # an impossible plan fails before anything is made
-    store = _create_store(config, slots, identity) if slots.has_store else None
-    try:
-        lock = FileLock(region_file(identity.data_name, identity.hugepage_path)) if store else None
+    store = lock = None
+    with contextlib.ExitStack() as undo:
+        if slots.has_store:
+            store = _create_store(config, slots, identity)
+            undo.callback(SlotStore.destroy, identity.data_name, identity.hugepage_path)
+            undo.callback(store.close)
+            lock = FileLock(region_file(identity.data_name, identity.hugepage_path))
+            undo.callback(lock.release)
         index = owner.create(plan, config.prefault)
         index_lock = FileLock(region_file(config.name))
-    except BaseException:
-        if store is not None:
-            store.close()
-            SlotStore.destroy(identity.data_name, identity.hugepage_path)
-        raise
+        undo.pop_all()
     return Regions(index, identity, index_lock, store, lock)
 
 
@@ -164,21 +165,21 @@ def adopt_regions(owner: _core.IndexServer, config: ServerConfig) -> Regions:
     RadixError when the index or the slots do not hold what they promise: clear them away then.
     """
     index = owner.adopt()
-    index_lock = FileLock(region_file(config.name))
     store = lock = None
-    try:
-        identity = Identity.decode(index.identity, config.name)
-        if identity.data_name:
-            lock = FileLock(region_file(identity.data_name, identity.hugepage_path))
-            store = SlotStore.attach(identity.data_name, identity.hugepage_path)
-            _check_store(store, identity)
-    except BaseException as error:
-        index_lock.release()
-        if lock is not None:
-            lock.release()
-        if isinstance(error, (RadixError, FileNotFoundError)):
+    with contextlib.ExitStack() as undo:
+        index_lock = FileLock(region_file(config.name))
+        undo.callback(index_lock.release)
+        try:
+            identity = Identity.decode(index.identity, config.name)
+            if identity.data_name:
+                lock = FileLock(region_file(identity.data_name, identity.hugepage_path))
+                undo.callback(lock.release)
+                store = SlotStore.attach(identity.data_name, identity.hugepage_path)
+                undo.callback(store.close)
+                _check_store(store, identity)
+        except (RadixError, FileNotFoundError) as error:
             raise RadixError(f"its slot region cannot be adopted: {error}") from error
-        raise
+        undo.pop_all()
     _warn_of_changes(config, identity)
     return Regions(index, identity, index_lock, store, lock)
 
