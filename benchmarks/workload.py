@@ -9,11 +9,10 @@ that neighbours in time are strangers in the tree. Same seed, same workload, on 
 
 File format of `save` (read by csrc/bench), all little-endian u64:
 
-    magic "radixwl1", conversations C, of these short, inserts I, misses M, miss length,
-    offset[C + 1]         conversation c is hash[offset[c] .. offset[c + 1])
-    hash[offset[C]]       prefix hashes
-    insert[I][2]          conversation, blocks of it that exist after this turn
-    miss[M][miss length]  paths that are never in the tree
+    magic "radixwl2", conversations C, of these short, inserts I
+    offset[C + 1]    conversation c is hash[offset[c] .. offset[c + 1])
+    hash[offset[C]]  prefix hashes
+    insert[I][2]     conversation, blocks of it that exist after this turn
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ import numpy.typing as npt
 __all__ = ["BLOCK_TOKENS", "MAGIC", "Workload", "load", "make", "save", "tokens_of"]
 
 BLOCK_TOKENS = 16
-MAGIC = int.from_bytes(b"radixwl1", "little")
+MAGIC = int.from_bytes(b"radixwl2", "little")
 
 _TURN_BLOCKS = (8, 64)  # half-open
 _BRANCH_EVERY = 4
-_MISSES, _MISS_BLOCKS = 1000, 512
+_HEAD_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,6 @@ class Workload:
     offsets: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
     inserts: npt.NDArray[np.uint64]
-    misses: npt.NDArray[np.uint64]
 
     @property
     def conversations(self) -> int:
@@ -106,7 +104,6 @@ def make(
         offsets=offsets,
         hashes=np.concatenate(paths),
         inserts=np.array(inserts, np.uint64),
-        misses=fresh(_MISSES * _MISS_BLOCKS).reshape(_MISSES, _MISS_BLOCKS),
     )
 
 
@@ -123,8 +120,7 @@ def tokens_of(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 def save(workload: Workload, path: str | os.PathLike[str]) -> None:
     """Write the flat file described above."""
     head = [MAGIC, workload.conversations, workload.short, len(workload.inserts)]
-    head += workload.misses.shape
-    parts = (workload.offsets, workload.hashes, workload.inserts, workload.misses)
+    parts = (workload.offsets, workload.hashes, workload.inserts)
     with open(path, "wb") as file:
         for part in (np.array(head, np.uint64), *parts):
             file.write(np.ascontiguousarray(part, "<u8").data)
@@ -133,22 +129,18 @@ def save(workload: Workload, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Workload:
     """Read a file of `save`. Raises ValueError when it is not one."""
     words = np.fromfile(path, "<u8")
-    if len(words) < 6 or int(words[0]) != MAGIC:
+    if len(words) < _HEAD_WORDS or int(words[0]) != MAGIC:
         raise ValueError(f"{os.fspath(path)} is not a workload file; make one with workload.py")
-    conversations, short, inserts, misses, miss_blocks = (int(word) for word in words[1:6])
-    offsets, rest = np.split(words[6:], [conversations + 1])
-    expected = int(offsets[-1]) + 2 * inserts + misses * miss_blocks if len(offsets) else -1
+    conversations, short, inserts = (int(word) for word in words[1:_HEAD_WORDS])
+    offsets, rest = np.split(words[_HEAD_WORDS:], [conversations + 1])
+    expected = int(offsets[-1]) + 2 * inserts if len(offsets) else -1
     if len(rest) != expected:
         raise ValueError(
             f"{os.fspath(path)} is damaged: {len(rest)} words follow the offsets, its header "
             f"says {expected}; make it again with workload.py"
         )
-    hashes, insert_words, miss_words = np.split(
-        rest, [int(offsets[-1]), int(offsets[-1]) + 2 * inserts]
-    )
-    return Workload(
-        short, offsets, hashes, insert_words.reshape(-1, 2), miss_words.reshape(-1, miss_blocks)
-    )
+    hashes, insert_words = np.split(rest, [int(offsets[-1])])
+    return Workload(short, offsets, hashes, insert_words.reshape(-1, 2))
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ class Words final {
 
 std::uint64_t magic() noexcept {
   std::uint64_t word = 0;
-  std::memcpy(&word, "radixwl1", sizeof(word));
+  std::memcpy(&word, "radixwl2", sizeof(word));
   return word;
 }
 
@@ -42,7 +42,7 @@ Result<WorkloadFile> WorkloadFile::read(const std::string& path) {
                  path + ": " + why + "; make one with benchmarks/workload.py"};
   };
   Words words(path);
-  std::uint64_t head[6] = {};  // magic, conversations, short, inserts, misses, miss length
+  std::uint64_t head[4] = {};  // magic, conversations, short, inserts
   if (!words.read(head)) return refused("not readable, or shorter than a header");
   if (head[0] != magic()) return refused("not a workload file");
   if (head[1] == 0 || head[1] > kMaxWords || head[2] > head[1] || head[3] > kMaxWords) {
