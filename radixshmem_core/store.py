@@ -15,20 +15,19 @@ import enum
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from operator import index
 from typing import Any, SupportsInt
 
-import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
 from radixshmem_core import _core
 from radixshmem_core._core import ComponentType
 
-from .arrays import as_int
+from .arrays import as_hashes, as_int, as_slots, is_plain
 
 __all__ = ["SlotPoolConfig", "SlotStore", "SlotStoreConfig"]
 
@@ -174,7 +173,10 @@ class SlotStore:
             raise self._no_slot(slot, kind)
         stride = pool[2]
         begin = pool[0] + slot * stride
-        view = self._data[begin : begin + stride]
+        try:
+            view = self._data[begin : begin + stride]
+        except ValueError:  # closed in this moment
+            return self._hand_out(begin, stride)
         self._views.append(weakref.ref(view))
         if len(self._views) > self._prune_at:
             self._prune()
@@ -213,13 +215,7 @@ class SlotStore:
         from byte `offset` of the slot. `sizes` (bytes) has as many entries, or k. All is checked
         before the first byte is copied, except that the addresses are valid.
         """
-        return self._core.copy_in(
-            _array("slots", slots),
-            _array("ptrs", ptrs),
-            _array("sizes", sizes),
-            _number(kind),
-            offset,
-        )
+        return self._core.copy_in(*_fragments(slots, ptrs, sizes), _number(kind), offset)
 
     def copy_out(
         self,
@@ -231,13 +227,7 @@ class SlotStore:
         offset: int = 0,
     ) -> int:
         """The inverse of `copy_in`: slots into memory fragments."""
-        return self._core.copy_out(
-            _array("slots", slots),
-            _array("ptrs", ptrs),
-            _array("sizes", sizes),
-            _number(kind),
-            offset,
-        )
+        return self._core.copy_out(*_fragments(slots, ptrs, sizes), _number(kind), offset)
 
     def prefault(
         self, threads: int = 0, on_progress: Callable[[int, int], None] | None = None
@@ -310,7 +300,11 @@ class SlotStore:
         )
 
     def _hand_out(self, begin: int, length: int) -> memoryview:
-        view = self._data[begin : begin + length]
+        try:
+            view = self._data[begin : begin + length]
+        except ValueError:  # another thread closes
+            _ = self._core.data_bytes  # raises that it is closed
+            raise
         self._views.append(weakref.ref(view))
         return view
 
@@ -345,13 +339,10 @@ def _size(what: str, value: int) -> int:
     return number
 
 
-def _array(what: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
-    if isinstance(value, np.ndarray):
-        return value
-    array = np.asarray(value)
-    if isinstance(value, Sequence) and not isinstance(value, (bytes, memoryview)):
-        if array.size == 0:
-            return np.empty(0, np.int64)
-        if array.dtype.kind not in "iu":
-            raise ValueError(f"{what} must be integers, got {array.dtype} from {value!r:.60}")
-    return array
+def _fragments(slots: Any, ptrs: Any, sizes: Any) -> tuple[Any, Any, Any]:
+    """What the core reads in place; it tells what else is wrong with it."""
+    return (
+        slots if is_plain(slots) else as_slots(slots),
+        ptrs if is_plain(ptrs) else as_hashes(ptrs, "ptrs"),
+        sizes if is_plain(sizes) else as_hashes(sizes, "sizes"),
+    )

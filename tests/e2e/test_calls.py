@@ -93,8 +93,9 @@ def test_figures_of_the_pool(client: RadixClient) -> None:
         lambda hashes: array.array("Q", hashes.tolist()),
         lambda hashes: memoryview(hashes),
         lambda hashes: np.repeat(hashes, 2)[::2],
+        lambda hashes: hashes.astype(">u8"),
     ],
-    ids=["int64", "list", "tuple", "array", "memoryview", "strided"],
+    ids=["int64", "list", "tuple", "array", "memoryview", "strided", "byte order"],
 )
 def test_forms_of_hashes(client: RadixClient, form: object) -> None:
     hashes = path_hashes(5)
@@ -102,8 +103,8 @@ def test_forms_of_hashes(client: RadixClient, form: object) -> None:
     assert client.query(form(hashes)).common_hit == 5  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_forms_of_slots(client: RadixClient, dtype: type) -> None:
+@pytest.mark.parametrize("dtype", ["i4", "i8", ">i4", ">i8"])
+def test_forms_of_slots(client: RadixClient, dtype: str) -> None:
     hashes = path_hashes(5)
     slots = client.allocate_slots(5).astype(dtype)
     assert client.insert(hashes, slots).error == InsertError.OK

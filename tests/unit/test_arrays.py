@@ -8,7 +8,7 @@ import enum
 import numpy as np
 import pytest
 
-from radixshmem_core.arrays import as_count, as_hashes, as_int, as_slots
+from radixshmem_core.arrays import as_count, as_hashes, as_int, as_slots, as_tokens
 from radixshmem_core.values import ComponentType
 
 
@@ -34,6 +34,15 @@ def test_lists_are_copied_once() -> None:
 def test_buffers_are_taken() -> None:
     assert as_hashes(array.array("Q", [5, 6])).tolist() == [5, 6]
     assert as_slots(memoryview(array.array("i", [5, 6]))).tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("dtype", [">i8", ">u8"])
+def test_arrays_of_the_other_byte_order_are_taken(dtype: str) -> None:
+    values = np.array([0, 1, 2**40], dtype)
+    assert as_hashes(values).tolist() == as_hashes(memoryview(values)).tolist() == [0, 1, 2**40]
+    assert as_tokens(values[:2]).tolist() == [0, 1]
+    assert as_slots(np.array([-1, 7], ">i8")).tolist() == [-1, 7]
+    assert as_slots(np.array([-1, 7], ">i4")).dtype == np.int32
 
 
 def test_strided_arrays_become_contiguous() -> None:
@@ -64,7 +73,8 @@ def test_other_hashes_are_refused(values: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [np.arange(3, dtype=np.uint64), np.zeros((2, 2), np.int32), [1.5], [2**63], None]
+    "values",
+    [np.arange(3, dtype=np.uint64), np.zeros((2, 2), np.int32), [1.5], [2**63], None],
 )
 def test_other_slots_are_refused(values: object) -> None:
     with pytest.raises(ValueError, match="slots"):
