@@ -2,6 +2,8 @@
 // Copyright The radixshmem authors
 #include "bindings/buffers.h"
 
+#include <pybind11/numpy.h>
+
 #include <cstring>
 #include <limits>
 #include <string>
@@ -23,7 +25,25 @@ Bytes::~Bytes() {
   PyBuffer_Release(&view_);
 }
 
+bool ContiguousBuffer::take_array(py::handle object) {
+  if (!py::isinstance<py::array>(object)) return false;
+  const auto array = py::reinterpret_borrow<py::array>(object);
+  const py::dtype type = array.dtype();
+  const char kind = type.kind();
+  const char order = type.byteorder();
+  if (array.ndim() != 1 || (array.flags() & py::array::c_style) == 0 ||
+      (kind != 'i' && kind != 'u') || (order != '=' && order != '|')) {
+    return false;
+  }
+  data_ = array.data();
+  size_ = static_cast<std::size_t>(array.size());
+  item_bytes_ = static_cast<std::size_t>(array.itemsize());
+  array_ = array;
+  return true;
+}
+
 ContiguousBuffer::ContiguousBuffer(py::handle object, const char* what) {
+  if (take_array(object)) return;
   if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
     PyErr_Clear();
     throw py::value_error(std::string(what) + " must be a contiguous 1-D integer array, got " +
@@ -36,6 +56,9 @@ ContiguousBuffer::ContiguousBuffer(py::handle object, const char* what) {
     PyBuffer_Release(&view_);
     throw py::value_error(std::string(what) + " must be a 1-D integer array, got " + got);
   }
+  data_ = view_.buf;
+  item_bytes_ = static_cast<std::size_t>(view_.itemsize);
+  size_ = static_cast<std::size_t>(view_.len) / item_bytes_;
 }
 
 ContiguousBuffer::~ContiguousBuffer() {

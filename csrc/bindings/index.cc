@@ -8,6 +8,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "bindings/bind.h"
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
@@ -30,8 +32,11 @@ Component component_of(int kind) {
   return static_cast<Component>(kind);
 }
 
-py::array_t<std::int32_t> to_array(std::vector<std::int32_t> slots) {
-  return py::array_t<std::int32_t>(static_cast<py::ssize_t>(slots.size()), slots.data());
+py::array_t<std::int32_t> to_array(const std::vector<std::int32_t>& slots) {
+  // Given the data at once, pybind11 makes two arrays: a view of it, and a copy of that.
+  py::array_t<std::int32_t> array(static_cast<py::ssize_t>(slots.size()));
+  std::ranges::copy(slots, array.mutable_data());
+  return array;
 }
 
 QueryOptions options_of(int mask, bool lock, bool update_meta) {
