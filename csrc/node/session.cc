@@ -211,7 +211,9 @@ bool Session::acquire() {
 }
 
 void Session::flush_deferred() noexcept {
+  if (!any_deferred_.load(std::memory_order_relaxed)) return;
   const std::lock_guard guard(deferred_mutex_);
+  any_deferred_.store(false, std::memory_order_relaxed);
   for (std::size_t k = 0; k < kComponents; ++k) {
     if (deferred_[k].empty()) continue;
     const auto c = static_cast<Component>(k);

@@ -182,8 +182,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::atomic<bool> closed_{false};
   std::atomic<bool> forked_{false};
   mutable std::atomic<std::uint32_t> in_flight_{0};
+  // Slots whose recycling waits for the lock.
   std::mutex deferred_mutex_;
   std::array<std::vector<std::int32_t>, kComponents> deferred_;
+  std::atomic<bool> any_deferred_{false};
   std::mutex events_mutex_;
   ChangeRing::Cursor events_;
 };

@@ -94,8 +94,9 @@ void PinAllocator::give_back(std::span<const std::uint32_t> indexes) noexcept {
 
 void PinAllocator::lower_high_water() noexcept {
   constexpr std::uint32_t kWorthIt = 64;
-  const std::lock_guard guard(mutex_);
   auto& mark = table_->entry(self_).pin_high_water;
+  if (mark.load(std::memory_order_relaxed) < kWorthIt) return;
+  const std::lock_guard guard(mutex_);
   const std::uint32_t used = mark.load(std::memory_order_relaxed);
   if (used < kWorthIt || free_.size() != table_->max_pins()) return;
   mark.store(0, std::memory_order_seq_cst);

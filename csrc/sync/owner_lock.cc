@@ -60,15 +60,20 @@ bool OwnerLock::owner_is_dead(std::uint64_t word) const noexcept {
   return owner != self_ && !live_->held_elsewhere(owner);
 }
 
-OwnerLock::Acquired OwnerLock::acquire() {
+bool OwnerLock::lock_local() {
+  if (local_.try_lock()) return true;  // without a look at the clock
 #if defined(__SANITIZE_THREAD__)
   // try_lock_for() waits by the steady clock, in a call that the thread sanitizer of g++ 12 does
   // not know: it would report every unlock. Waits by the system clock are known to it.
   const auto end = std::chrono::system_clock::now() + timeout_ * kStarvation;
-  if (!local_.try_lock_until(end)) return Acquired::kBusy;
+  return local_.try_lock_until(end);
 #else
-  if (!local_.try_lock_for(timeout_ * kStarvation)) return Acquired::kBusy;
+  return local_.try_lock_for(timeout_ * kStarvation);
 #endif
+}
+
+OwnerLock::Acquired OwnerLock::acquire() {
+  if (!lock_local()) return Acquired::kBusy;
   const Acquired acquired = acquire_word();
   if (acquired == Acquired::kBusy) {
     local_.unlock();

@@ -52,6 +52,8 @@ class OwnerLock final {
   [[nodiscard]] std::uint32_t acquisitions() const noexcept;
 
  private:
+  // Keeps other threads of this process out.
+  [[nodiscard]] bool lock_local();
   [[nodiscard]] Acquired acquire_word();
   [[nodiscard]] std::uint64_t owned_word(std::uint64_t word, bool waiters) const noexcept;
   [[nodiscard]] bool owner_is_dead(std::uint64_t word) const noexcept;
