@@ -26,6 +26,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "base/ids.h"
@@ -93,6 +95,41 @@ class Segment final {
   [[nodiscard]] SlotId slot(std::uint32_t i) const noexcept {
     const std::uint64_t pair = slot_pairs()[i / 2].load(std::memory_order_relaxed);
     return static_cast<SlotId>(i % 2 == 0 ? pair : pair >> 32);
+  }
+  // Writes the hashes of entries from `first` on. Requires: the lock.
+  void set_hashes(std::uint32_t first, std::span<const BlockHash> run) const noexcept {
+    std::atomic<std::uint64_t>* at = hashes() + first;
+    for (const BlockHash hash : run) (at++)->store(hash, std::memory_order_release);
+  }
+  // Writes the slots of entries from `first` on. Requires: the lock.
+  void set_slots(std::uint32_t first, std::span<const SlotId> run) const noexcept {
+    std::size_t i = 0;
+    if (first % 2 != 0 && !run.empty()) set_slot(first, run[i++]);
+    std::atomic<std::uint64_t>* pair = slot_pairs() + (first + 1) / 2;
+    for (; i + 1 < run.size(); i += 2) {
+      (pair++)->store(run[i] | std::uint64_t{run[i + 1]} << 32, std::memory_order_release);
+    }
+    if (i < run.size()) set_slot(first + static_cast<std::uint32_t>(i), run[i]);
+  }
+  // Copies the slots of entries from `first` on.
+  void read_slots(std::uint32_t first, std::span<std::int32_t> out) const noexcept {
+    const std::atomic<std::uint64_t>* pair = slot_pairs() + first / 2;
+    std::int32_t* to = out.data();
+    std::int32_t* const end = to + out.size();
+    if (first % 2 != 0 && to != end) {
+      *to++ = static_cast<std::int32_t>((pair++)->load(std::memory_order_acquire) >> 32);
+    }
+    for (; end - to >= 2; to += 2) {
+      const std::uint64_t both = (pair++)->load(std::memory_order_acquire);
+      std::memcpy(to, &both, sizeof both);
+    }
+    if (to != end) *to = static_cast<std::int32_t>(pair->load(std::memory_order_acquire));
+  }
+  // Asks for all of it ahead of use.
+  void prefetch() const noexcept {
+    const auto* bytes = reinterpret_cast<const char*>(header_);
+    const std::size_t size = sizeof(SegmentHeader) + std::size_t{12} * capacity_;
+    for (std::size_t at = 0; at < size; at += kCacheLine) __builtin_prefetch(bytes + at);
   }
   // Requires: the lock.
   void set_slot(std::uint32_t i, SlotId slot) const noexcept {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace radixshmem {
 
@@ -19,6 +20,12 @@ using BlockHash = std::uint64_t;  // chained prefix hash of a block
 using Position = std::uint32_t;   // block index in a path; the root block is 0
 
 inline constexpr std::size_t kCacheLine = 64;
+
+// Slot ids as callers have them: the same bits, signed, since -1 stands for "no slot".
+[[nodiscard]] inline std::span<const SlotId> slot_ids(
+    std::span<const std::int32_t> slots) noexcept {
+  return {reinterpret_cast<const SlotId*>(slots.data()), slots.size()};
+}
 
 // Pools of slots. The values are those of the public ComponentType.
 enum class Component : std::uint8_t { kFull = 0, kSwa = 1, kMamba = 2 };

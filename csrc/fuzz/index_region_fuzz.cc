@@ -57,16 +57,14 @@ class Target final {
 
   static void add(Tree& tree, std::uint64_t seed) {
     const std::vector<BlockHash> path = path_of(seed, 20 + 5 * seed);
-    InsertOutcome outcome;
-    outcome.unused.reserve(path.size());
     const auto take = [&](Component c, std::size_t n) {
       std::vector<SlotId> slots(n);
       RADIX_CHECK(tree.allocate(c, slots, 1) == n, n);
       return std::vector<std::int32_t>(slots.begin(), slots.end());
     };
-    tree.insert(path, take(Component::kFull, path.size()), 0, 1, outcome);
-    tree.insert_aux(Component::kSwa, path, take(Component::kSwa, 4), 1, outcome);
-    tree.insert_aux(Component::kMamba, path, take(Component::kMamba, 1), 1, outcome);
+    (void)tree.insert(path, take(Component::kFull, path.size()), 0, 1);
+    (void)tree.insert_aux(Component::kSwa, path, take(Component::kSwa, 4), 1);
+    (void)tree.insert_aux(Component::kMamba, path, take(Component::kMamba, 1), 1);
   }
 
   void edit(const std::uint8_t* e) {

@@ -15,6 +15,11 @@ namespace {
 
 // Returns: whether a slot id occurs twice (-1 aside): one slot in two entries would be fatal.
 bool has_repeats(std::span<const std::int32_t> slots) {
+  // Mostly they come as the pool gave them: those of a freed segment, in order or backwards.
+  if (std::ranges::adjacent_find(slots, std::ranges::greater_equal{}) == slots.end() ||
+      std::ranges::adjacent_find(slots, std::ranges::less_equal{}) == slots.end()) {
+    return false;
+  }
   // A hash set that is at most half full; 0 = empty.
   std::vector<std::uint32_t> seen(std::bit_ceil(2 * slots.size() + 2));
   const std::size_t mask = seen.size() - 1;
@@ -39,7 +44,7 @@ Result<InsertOutcome> Session::insert(std::span<const BlockHash> hashes,
   if (auto writable = require_writable("insert"); !writable) return writable.error();
   InsertOutcome outcome;
   const std::size_t n = hashes.size();
-  const std::vector<std::int32_t> slots(given.begin(), given.end());
+  std::vector<std::int32_t> slots(given.begin(), given.end());
   bool fits = tree_->enabled(component) && n <= 0x7fffffff && !has_repeats(slots);
   switch (component) {
     case Component::kFull:
@@ -57,15 +62,12 @@ Result<InsertOutcome> Session::insert(std::span<const BlockHash> hashes,
     outcome.error = ErrorCode::BAD_REQUEST;
     return outcome;
   }
-  outcome.unused.reserve(slots.size());
   const auto asked = hashes.first(component == Component::kFull ? start + slots.size() : n);
   const std::vector<BlockHash> path(asked.begin(), asked.end());
   const bool done = locked([&] {
-    if (component == Component::kFull) {
-      tree_->insert(path, slots, start, group_, outcome);
-    } else {
-      tree_->insert_aux(component, path, slots, group_, outcome);
-    }
+    outcome = component == Component::kFull
+                  ? tree_->insert(path, std::move(slots), start, group_)
+                  : tree_->insert_aux(component, path, std::move(slots), group_);
     if (auto_recycle && !outcome.unused.empty()) tree_->recycle(component, outcome.unused);
   });
   if (!done) outcome.error = ErrorCode::BUSY;
@@ -122,7 +124,10 @@ Result<> Session::recycle(std::span<const std::int32_t> given, Component compone
     for (std::size_t i = 0; i < bad; ++i) {
       if (std::find(waiting.begin(), waiting.end(), slots[i]) != waiting.end()) bad = i;
     }
-    if (bad == slots.size()) waiting.insert(waiting.end(), slots.begin(), slots.end());
+    if (bad == slots.size()) {
+      waiting.insert(waiting.end(), slots.begin(), slots.end());
+      any_deferred_.store(true, std::memory_order_relaxed);
+    }
   }
   if (bad != slots.size()) {
     return refuse("slot " + std::to_string(slots[bad]) +

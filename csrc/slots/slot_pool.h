@@ -54,6 +54,12 @@ class SlotPool final {
     return owners_[slot].load(std::memory_order_relaxed);
   }
   void set_owner(SlotId slot, std::uint32_t owner) noexcept { log_->store(owners_[slot], owner); }
+  // `middle` fires when the first of them is set.
+  void set_owners(std::span<const SlotId> slots, std::uint32_t owner, FaultPoint middle) noexcept;
+  // Returns: the index of the first slot from `at` on that is out of range or not `owner`'s;
+  // slots.size() when there is none.
+  [[nodiscard]] std::size_t first_not_of(std::uint32_t owner, std::span<const SlotId> slots,
+                                         std::size_t at) const noexcept;
   // Without the log: for recovery, which is run again if it dies.
   void restore_owner(SlotId slot, std::uint32_t owner) noexcept {
     owners_[slot].store(owner, std::memory_order_release);
@@ -73,6 +79,8 @@ class SlotPool final {
       head_ = slot + 1;
       ++count_;
     }
+    // `middle` fires when the first of them is free.
+    void add(std::span<const SlotId> slots, FaultPoint middle) noexcept;
     void finish() noexcept;
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
 
@@ -84,6 +92,9 @@ class SlotPool final {
 
  private:
   [[nodiscard]] SlotPoolRoot::FreeList& list() const noexcept { return root_->lists[0]; }
+  void log_owners(std::span<const SlotId> slots) noexcept;
+  // Requires: they are logged.
+  void store_owners(std::span<const SlotId> slots, std::uint32_t owner, FaultPoint middle) noexcept;
 
   SlotPoolRoot* root_;
   std::atomic<std::uint32_t>* owners_;

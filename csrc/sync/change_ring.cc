@@ -5,7 +5,7 @@
 namespace radixshmem {
 
 void ChangeRing::publish(const Change& change) noexcept {
-  Batch batch(this);
+  Batch batch(this, 1);
   batch.add(change);
   batch.finish();
 }
@@ -21,26 +21,27 @@ ChangeRing::Cursor ChangeRing::at_head() const noexcept {
 }
 
 std::size_t ChangeRing::drain(Cursor& cursor, std::span<Change> out, bool& resync) const noexcept {
+  const std::uint64_t begin = cursor.next;
   const std::uint64_t end = head();
   const auto give_up = [&] {
     cursor = at_head();
     resync = true;
     return std::size_t{0};
   };
-  if (overflow() != cursor.overflow || end - cursor.next > mask_) return give_up();
+  const auto lapped = [&](std::uint64_t written) { return written - begin > mask_ + 1; };
+  if (overflow() != cursor.overflow || lapped(end)) return give_up();
   std::size_t count = 0;
   while (cursor.next < end && count < out.size()) {
     const RingEntry& entry = entries_[cursor.next & mask_];
-    if (entry.seq.load(std::memory_order_acquire) != cursor.next + 1) return give_up();
     const std::uint64_t hash = entry.hash.load(std::memory_order_acquire);
     const std::uint64_t parent = entry.parent.load(std::memory_order_acquire);
     const std::uint64_t what = entry.what.load(std::memory_order_acquire);
-    if (entry.seq.load(std::memory_order_acquire) != cursor.next + 1) return give_up();
     out[count++] = {static_cast<ChangeKind>(what & 0xff),
                     static_cast<Component>((what >> 8) & 0xff), static_cast<Position>(what >> 32),
                     hash, parent};
     ++cursor.next;
   }
+  if (lapped(root_->reserved.load(std::memory_order_relaxed))) return give_up();
   return count;
 }
 

@@ -4,14 +4,15 @@
 // What changed in the tree: a ring in shared memory, written by the lock holder, read by any
 // process without a lock. KV events and the directory publisher are its consumers.
 //
-//   entry  seq | hash | parent hash | position:32 | tenant:16 | component:8 | kind:8      32 B
+//   entry  hash | parent hash | position:32 | tenant:16 | component:8 | kind:8      24 B
 //
-// Order: seq = 0, fields, seq = index + 1 (release), for each event of a batch; then head
-// (release). Killed before that: consumers never see the batch, the next writer overwrites it. A
-// consumer reads seq (acquire), the fields, then seq again: a change means that the writer lapped
-// it. Events are published inside the transaction that they belong to; an undone transaction raises
-// `overflow` before it restores anything, and so does every rebuild: overflow means "forget what
-// you know and resync", for every consumer.
+// Order, for a batch of n: reserved = head + n, the entries, head += n (all release). Killed before
+// the last: consumers never see the batch, the next writer overwrites it; `reserved` never falls. A
+// consumer reads head (acquire), entries below it (acquire), then `reserved`: if that is more than
+// a ring ahead of the first entry it read, a writer may have lapped it. Events are published inside
+// the transaction that they belong to; an undone transaction raises `overflow` before it restores
+// anything, and so does every rebuild: overflow means "forget what you know and resync", for every
+// consumer.
 #pragma once
 
 #include <atomic>
@@ -34,7 +35,6 @@ struct Change {
 };
 
 struct RingEntry {
-  std::atomic<std::uint64_t> seq;
   std::atomic<std::uint64_t> hash;
   std::atomic<std::uint64_t> parent;
   std::atomic<std::uint64_t> what;
@@ -44,6 +44,7 @@ static_assert(sizeof(RingEntry) == kRingEntryBytes);
 struct RingRoot {
   std::atomic<std::uint64_t> head;      // entries ever published
   std::atomic<std::uint64_t> overflow;  // resyncs ever demanded
+  std::atomic<std::uint64_t> reserved;  // entries ever written to, or about to be
 };
 
 class ChangeRing final {
@@ -54,24 +55,31 @@ class ChangeRing final {
   // Writes events behind the head; finish() shows them. Requires: the index lock.
   class Batch final {
    public:
-    explicit Batch(ChangeRing* ring) noexcept
-        : ring_(ring), next_(ring->root_->head.load(std::memory_order_relaxed)) {}
+    // Requires: `events` calls of add() at most.
+    Batch(ChangeRing* ring, std::uint32_t events) noexcept
+        : root_(ring->root_),
+          entries_(ring->entries_),
+          mask_(ring->mask_),
+          next_(root_->head.load(std::memory_order_relaxed)) {
+      if (next_ + events <= root_->reserved.load(std::memory_order_relaxed)) return;
+      root_->reserved.store(next_ + events, std::memory_order_release);
+    }
     void add(const Change& change) noexcept {
       constexpr auto kRelease = std::memory_order_release;
-      RingEntry& entry = ring_->entries_[next_ & ring_->mask_];
-      entry.seq.store(0, kRelease);
+      RingEntry& entry = entries_[next_++ & mask_];
       entry.hash.store(change.hash, kRelease);
       entry.parent.store(change.parent, kRelease);
       entry.what.store(std::uint64_t{change.position} << 32 |
                            static_cast<std::uint64_t>(change.component) << 8 |
                            static_cast<std::uint64_t>(change.kind),
                        kRelease);
-      entry.seq.store(++next_, kRelease);
     }
-    void finish() noexcept { ring_->root_->head.store(next_, std::memory_order_release); }
+    void finish() noexcept { root_->head.store(next_, std::memory_order_release); }
 
    private:
-    ChangeRing* ring_;
+    RingRoot* root_;
+    RingEntry* entries_;
+    std::uint64_t mask_;
     std::uint64_t next_;
   };
   // Requires: the index lock.

@@ -6,7 +6,8 @@
 //   entries | commit offset | commit word | ring head | entry[16384] {offset:56 | tag:8, old value}
 //
 // Who may call: the holder of the index lock.
-// Order: store() appends {where, old value}, raises `entries` (release), then changes the word.
+// Order: store() appends {where, old value}, raises `entries` (release), then changes the word; a
+// Run does the same for many words at a time.
 // SIGKILL keeps program order and every store here is a release store, so the log is never behind
 // the memory it describes.
 // Commit: a mutation that ends in one visible store (an insert) names that store first with
@@ -67,6 +68,33 @@ class UndoLog final {
     word.store(value, std::memory_order_seq_cst);
   }
 
+  // Logs many words before any of them changes: `entries` rises once, in finish().
+  class Run final {
+   public:
+    // Requires: no other append to the log before finish(); `words` calls of add() at most.
+    Run(UndoLog* log, std::size_t words) noexcept
+        : log_(log), region_(log->region_), next_(log->shared_->entry + log->count_) {
+      RADIX_CHECK(words <= log->room(), words);
+    }
+    template <typename T>
+    void add(const std::atomic<T>& word) noexcept {
+      add(word, word.load(std::memory_order_relaxed));
+    }
+    // For a caller that has just loaded it.
+    template <typename T>
+    void add(const std::atomic<T>& word, T old_value) noexcept {
+      write(*next_++, region_, &word, sizeof(T), old_value);
+    }
+    void finish() noexcept {
+      log_->publish(static_cast<std::uint32_t>(next_ - log_->shared_->entry));
+    }
+
+   private:
+    UndoLog* log_;
+    const std::byte* region_;
+    UndoEntry* next_;
+  };
+
   // Called by whoever has just taken the lock, before its first transaction.
   void begin() noexcept { count_ = entries(); }
   // Names the one store that will commit this transaction.
@@ -98,11 +126,18 @@ class UndoLog final {
 
   void append(const void* word, std::uint64_t tag, std::uint64_t old_value) noexcept {
     RADIX_CHECK(count_ < kUndoEntries, count_);
-    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(word) - region_);
-    UndoEntry& entry = shared_->entry[count_];
+    write(shared_->entry[count_], region_, word, tag, old_value);
+    publish(count_ + 1);
+  }
+  static void write(UndoEntry& entry, const std::byte* region, const void* word, std::uint64_t tag,
+                    std::uint64_t old_value) noexcept {
+    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(word) - region);
     entry.where.store(offset << 8 | tag, std::memory_order_release);
     entry.old_value.store(old_value, std::memory_order_release);
-    shared_->entries.store(++count_, std::memory_order_release);
+  }
+  void publish(std::uint32_t count) noexcept {
+    count_ = count;
+    shared_->entries.store(count, std::memory_order_release);
     fault_point(FaultPoint::logged);
   }
   void restore(const UndoEntry& entry) noexcept;

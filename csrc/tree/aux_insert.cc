@@ -17,79 +17,76 @@ namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kRelease = std::memory_order_release;
 
-void remember_unused(InsertOutcome& out, std::span<const std::int32_t> slots,
-                     std::size_t from) noexcept {
-  for (std::size_t i = from; i < slots.size(); ++i) {
-    if (slots[i] != -1) out.unused.push_back(slots[i]);
-  }
-}
-
 }  // namespace
 
-void Tree::insert_aux(Component c, std::span<const BlockHash> hashes,
-                      std::span<const std::int32_t> slots, std::uint32_t group,
-                      InsertOutcome& out) noexcept {
-  const auto n = static_cast<Position>(hashes.size());
-  const Position first = n - static_cast<Position>(slots.size());
-  out.first = out.last = n;
-  if (first_bad_slot(c, slots, group, /*gaps=*/true) != slots.size()) {
-    out.error = ErrorCode::BAD_REQUEST;
-    return;
-  }
-  const Walk found = walk(hashes);
-  if (found.parent_differs || found.matched < n) {
-    out.error = found.parent_differs ? ErrorCode::BAD_REQUEST : ErrorCode::FULL_PATH_MISSING;
-    if (!found.parent_differs) remember_unused(out, slots, 0);
-    return;
+bool Tree::attach_aux(Component c, SegmentId id, const Change& stored, SlotId slot,
+                      SegmentId deepest) noexcept {
+  const Segment holder = segment(id);
+  if (holder->side.load(kRelaxed) == 0 && sides_.free_count() == 0) {
+    evict_aux_until(c, 0, /*for_side=*/true, {deepest, id});
+    if (sides_.free_count() == 0) return false;
   }
   const std::uint32_t pool_index = aux_index(c);
+  const SideId attached = holder->side.load(kRelaxed);
+  const SideId side = attached != 0 ? attached : sides_.free_head();
+  auto& word = sides_.word(side, pool_index, stored.position - holder.start());
+  const std::uint64_t with_slot = AuxWord::with_slot(word.load(kRelaxed), slot);
+  log_.set_commit(word, with_slot);
+  fault_point(FaultPoint::aux_commit_set);
+  if (attached == 0) {
+    const SideId taken = sides_.pop(id);
+    fault_point(FaultPoint::aux_side);
+    log_.store(holder->side, taken);
+  }
+  sides_.add_count(side, pool_index, +1);
+  pool(c).set_owner(slot, kOwnerTree);
+  fault_point(FaultPoint::aux_owner);
+  sides_.remove(side, pool_index);
+  sides_.block(side).pools[pool_index].touch.store(clock(), kRelaxed);
+  sides_.push_back(side, pool_index);
+  ring_.publish(stored);
+  word.store(with_slot, kRelease);
+  fault_point(FaultPoint::aux_word);
+  commit();
+  return true;
+}
+
+InsertOutcome Tree::insert_aux(Component c, std::span<const BlockHash> hashes,
+                               std::vector<std::int32_t> slots, std::uint32_t group) noexcept {
+  const auto n = static_cast<Position>(hashes.size());
+  const Position first = n - static_cast<Position>(slots.size());
+  InsertOutcome out;
+  out.first = out.last = n;
+  const Walk found = walk(hashes);
+  if (found.parent_differs || first_bad_slot(c, slots, group, /*gaps=*/true) != slots.size()) {
+    out.error = ErrorCode::BAD_REQUEST;
+    return out;
+  }
+  if (found.matched < n) out.error = ErrorCode::FULL_PATH_MISSING;
   // From the deepest segment upwards: parents are at hand, nothing has to be remembered.
   SegmentId id = found.deepest;
-  for (Position p = n; p-- > first;) {
+  for (Position p = n; p-- > first && out.error == ErrorCode::OK;) {
     while (segment(id).start() > p) id = segment(id).parent();
-    const std::int32_t slot = slots[p - first];
+    std::int32_t& slot = slots[p - first];
     if (slot == -1) continue;
     const Segment holder = segment(id);
-    const std::uint32_t entry = p - holder.start();
-    if (holder->side.load(kRelaxed) == 0 && sides_.free_count() == 0) {
-      evict_aux_until(c, 0, /*for_side=*/true, {found.deepest, id});
+    const SideId side = holder->side.load(kRelaxed);
+    if (side != 0 &&
+        AuxWord::present(sides_.word(side, aux_index(c), p - holder.start()).load(kRelaxed))) {
+      continue;  // the existing slot wins
     }
-    const SideId attached = holder->side.load(kRelaxed);
-    if (attached == 0 && sides_.free_count() == 0) {
+    const Change stored{ChangeKind::kStored, c, p, hashes[p], p > 0 ? hashes[p - 1] : BlockHash{0}};
+    if (!attach_aux(c, id, stored, static_cast<SlotId>(slot), found.deepest)) {
       out.error = ErrorCode::MEMPOOL_FULL;
-      for (Position q = first; q <= p; ++q) {
-        if (slots[q - first] != -1) out.unused.push_back(slots[q - first]);
-      }
-      return;
+      break;
     }
-    const SideId side = attached != 0 ? attached : sides_.free_head();
-    auto& word = sides_.word(side, pool_index, entry);
-    const std::uint64_t old = word.load(kRelaxed);
-    if (AuxWord::present(old)) {
-      out.unused.push_back(slot);  // the existing slot wins
-      continue;
-    }
-    const std::uint64_t stored = AuxWord::with_slot(old, static_cast<SlotId>(slot));
-    log_.set_commit(word, stored);
-    fault_point(FaultPoint::aux_commit_set);
-    if (attached == 0) {
-      const SideId taken = sides_.pop(id);
-      fault_point(FaultPoint::aux_side);
-      log_.store(holder->side, taken);
-    }
-    sides_.add_count(side, pool_index, +1);
-    pool(c).set_owner(static_cast<SlotId>(slot), kOwnerTree);
-    fault_point(FaultPoint::aux_owner);
-    sides_.remove(side, pool_index);
-    sides_.block(side).pools[pool_index].touch.store(clock(), kRelaxed);
-    sides_.push_back(side, pool_index);
-    ring_.publish({ChangeKind::kStored, c, p, hashes[p], p > 0 ? hashes[p - 1] : BlockHash{0}});
-    word.store(stored, kRelease);
-    fault_point(FaultPoint::aux_word);
-    commit();
+    slot = -1;
     if (out.first == out.last) out.last = p + 1;
     out.first = p;
   }
+  std::erase(slots, -1);
+  out.unused = std::move(slots);
+  return out;
 }
 
 void Tree::detach_side(SideId id) noexcept {

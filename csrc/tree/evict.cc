@@ -112,6 +112,7 @@ std::uint32_t Tree::choose_victims(std::uint32_t wanted, bool for_segment, Prote
     const std::uint32_t cut = count > missing ? std::max(low, count - missing) : low;
     out[victims++] = {id, count, cut};
     planned += count - cut;
+    victim.prefetch();
   }
   control_->work.eviction_steps.fetch_add(steps, kRelaxed);
   return victims;
@@ -133,10 +134,13 @@ std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
 
   std::array<SlotPool::Freeing, kComponents> freeing{
       SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]), SlotPool::Freeing(&pools_[2])};
-  ChangeRing::Batch events(&ring_);
+  const std::uint32_t blocks = victim.count - victim.keep;
+  std::array<std::int32_t, kMaxSegmentBlocks> slots;
+  RADIX_CHECK(blocks <= slots.size(), blocks);
+  cut.read_slots(victim.keep, std::span(slots).first(blocks));
+  freeing[0].add(slot_ids(std::span(slots).first(blocks)), FaultPoint::evict_owner);
+  ChangeRing::Batch events(&ring_, blocks);
   for (std::uint32_t i = victim.keep; i < victim.count; ++i) {
-    freeing[0].add(cut.slot(i));
-    if (i == victim.keep) fault_point(FaultPoint::evict_owner);
     events.add({ChangeKind::kRemoved, Component::kFull, start + i, cut.hash(i), 0});
   }
   events.finish();
@@ -145,7 +149,6 @@ std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
   for (SlotPool::Freeing& f : freeing) f.finish();
   fault_point(FaultPoint::evict_aux);
 
-  const std::uint32_t blocks = victim.count - victim.keep;
   count_live(gone ? -1 : 0, -std::int64_t{blocks});
   if (!gone) {
     if (victim.keep > cut.floor()) eviction_.push_front(id);
@@ -245,6 +248,8 @@ std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protecte
     commit();
   }
   commit();
+  // Who evicts once mostly does so again: the next victim is on its way until then.
+  if (const SegmentId next = eviction_.front(); next != 0) segment(next).prefetch();
   return freed();
 }
 

@@ -27,11 +27,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kRelease = std::memory_order_release;
 constexpr std::uint32_t kLargestClass = 3;
 
-void remember_unused(InsertOutcome& out, std::span<const std::int32_t> slots, std::size_t from,
-                     std::size_t to) noexcept {
-  for (std::size_t i = from; i < to; ++i) out.unused.push_back(slots[i]);
-}
-
 }  // namespace
 
 Tree::Walk Tree::walk(std::span<const BlockHash> hashes) const noexcept {
@@ -61,10 +56,11 @@ Tree::Walk Tree::walk(std::span<const BlockHash> hashes) const noexcept {
 }
 
 void Tree::publish_stored(std::span<const BlockHash> hashes, Position at, Position end) noexcept {
-  ChangeRing::Batch events(&ring_);
+  ChangeRing::Batch events(&ring_, end - at);
+  BlockHash parent = at > 0 ? hashes[at - 1] : 0;
   for (Position p = at; p < end; ++p) {
-    events.add({ChangeKind::kStored, Component::kFull, p, hashes[p],
-                p > 0 ? hashes[p - 1] : BlockHash{0}});
+    events.add({ChangeKind::kStored, Component::kFull, p, hashes[p], parent});
+    parent = hashes[p];
   }
   events.finish();
 }
@@ -86,25 +82,20 @@ void Tree::change_children(SegmentId parent, Position child_start, int delta) no
   log_.store(p->child_count, children);
 }
 
-Position Tree::append(SegmentId id, std::span<const BlockHash> hashes, const std::int32_t* slots,
-                      Position at, Position end) noexcept {
+Position Tree::append(SegmentId id, std::span<const BlockHash> hashes,
+                      std::span<const SlotId> slots, Position at) noexcept {
   const Segment cur = segment(id);
   const SegmentHead head = cur.head();
-  const Position stop = std::min(end, at + cur.capacity() - head.count);
-  for (Position p = at; p < stop; ++p) {
-    const std::uint32_t entry = head.count + (p - at);
-    cur.hashes()[entry].store(hashes[p], kRelease);
-    cur.set_slot(entry, static_cast<SlotId>(slots[p - at]));
-    if (p == at) fault_point(FaultPoint::append_entries);
-  }
+  slots = slots.first(std::min<std::size_t>(slots.size(), cur.capacity() - head.count));
+  const Position stop = at + static_cast<Position>(slots.size());
+  cur.set_hashes(head.count, hashes.subspan(at, slots.size()));
+  fault_point(FaultPoint::append_entries);
+  cur.set_slots(head.count, slots);
   const std::uint32_t count = head.count + (stop - at);
   const std::uint64_t grown = SegmentHead{head.version, SegmentState::kLive, count, count}.pack();
   log_.set_commit(cur->head, grown);
   fault_point(FaultPoint::append_commit_set);
-  for (Position p = at; p < stop; ++p) {
-    pool(Component::kFull).set_owner(static_cast<SlotId>(slots[p - at]), kOwnerTree);
-    if (p == at) fault_point(FaultPoint::append_owner);
-  }
+  pool(Component::kFull).set_owners(slots, kOwnerTree, FaultPoint::append_owner);
   publish_stored(hashes, at, stop);
   cur->touch.store(clock(), kRelaxed);
   eviction_.push_back(id);
@@ -142,22 +133,20 @@ std::uint32_t Tree::available_class(std::uint32_t wanted) const noexcept {
 }
 
 SegmentId Tree::add_segment(SegmentId parent, std::uint32_t size_class,
-                            std::span<const BlockHash> hashes, const std::int32_t* slots,
-                            Position at, Position end) noexcept {
+                            std::span<const BlockHash> hashes, std::span<const SlotId> slots,
+                            Position at) noexcept {
   const SegmentId id = arena_.pop(size_class);
   const Segment fresh = segment(id);
   const std::uint64_t free_word = fresh.head_word();
-  for (Position p = at; p < end; ++p) {
-    fresh.hashes()[p - at].store(hashes[p], kRelease);
-    fresh.set_slot(p - at, static_cast<SlotId>(slots[p - at]));
-    if (p == at) fault_point(FaultPoint::segment_fill);
-  }
+  fresh.set_hashes(0, hashes.subspan(at, slots.size()));
+  fault_point(FaultPoint::segment_fill);
+  fresh.set_slots(0, slots);
   fresh->start.store(at, kRelease);
   fresh->parent.store(parent, kRelease);
   fresh->touch.store(clock(), kRelease);
   fresh->side.store(0, kRelease);
   fresh.clear_branches();
-  const std::uint32_t count = end - at;
+  const auto count = static_cast<std::uint32_t>(slots.size());
   const std::uint64_t live = next_head(free_word, SegmentState::kLive, count, count);
   log_.set_commit(fresh->head, live);
   fault_point(FaultPoint::segment_commit_set);
@@ -174,11 +163,8 @@ SegmentId Tree::add_segment(SegmentId parent, std::uint32_t size_class,
   }
   fault_point(FaultPoint::segment_link);
   eviction_.push_back(id);
-  for (Position p = at; p < end; ++p) {
-    pool(Component::kFull).set_owner(static_cast<SlotId>(slots[p - at]), kOwnerTree);
-    if (p == at) fault_point(FaultPoint::segment_owner);
-  }
-  publish_stored(hashes, at, end);
+  pool(Component::kFull).set_owners(slots, kOwnerTree, FaultPoint::segment_owner);
+  publish_stored(hashes, at, at + count);
   count_live(1, count);
   fresh->head.store(live, kRelease);
   fault_point(FaultPoint::segment_head);
@@ -186,44 +172,28 @@ SegmentId Tree::add_segment(SegmentId parent, std::uint32_t size_class,
   return id;
 }
 
-void Tree::insert(std::span<const BlockHash> hashes, std::span<const std::int32_t> slots,
-                  Position start, std::uint32_t group, InsertOutcome& out) noexcept {
+void Tree::grow_table() noexcept {
+  control_->intent.store(kIntentRebuild, kRelease);
+  table_.grow();
+  control_->intent.store(kIntentNone, kRelease);
+  fault_point(FaultPoint::table_grow_end);
+}
+
+Position Tree::attach(std::span<const BlockHash> hashes, std::span<const SlotId> slots,
+                      const Walk& found) noexcept {
   const auto n = static_cast<Position>(hashes.size());
-  out.first = out.last = start;
-  if (first_bad_slot(Component::kFull, slots, group, false) != slots.size()) {
-    out.error = ErrorCode::BAD_REQUEST;
-    return;
-  }
-  Walk found = walk(hashes);
-  if (found.parent_differs) {
-    out.error = ErrorCode::BAD_REQUEST;
-    return;
-  }
-  if (found.matched < start) {
-    out.error = ErrorCode::FULL_PATH_MISSING;
-    remember_unused(out, slots, 0, slots.size());
-    return;
-  }
-  remember_unused(out, slots, 0, found.matched - start);
-  Position at = found.matched;
-  out.first = out.last = at;
-  SegmentId cur = found.deepest;
   const std::uint32_t s = segment_blocks();
+  Position at = found.matched;
+  SegmentId cur = found.deepest;
   while (at < n) {
-    if (table_.wants_growth(control_->live_segments.load(kRelaxed))) {
-      control_->intent.store(kIntentRebuild, kRelease);
-      table_.grow();
-      control_->intent.store(kIntentNone, kRelease);
-      fault_point(FaultPoint::table_grow_end);
-    }
+    if (table_.wants_growth(control_->live_segments.load(kRelaxed))) grow_table();
     const Position range_end = std::min(n, (at / s + 1) * s);
-    const std::int32_t* mine = slots.data() + (at - start);
+    const auto mine = slots.subspan(at - found.matched, range_end - at);
     if (cur != 0 && at % s != 0) {
       const Segment segment_now = segment(cur);
       const SegmentHead head = segment_now.head();
       if (segment_now.start() + head.count == at && head.count < segment_now.capacity()) {
-        at = append(cur, hashes, mine, at, range_end);
-        out.last = at;
+        at = append(cur, hashes, mine, at);
         continue;
       }
     }
@@ -235,19 +205,40 @@ void Tree::insert(std::span<const BlockHash> hashes, std::span<const std::int32_
       if (arena_.can_pop_any()) continue;  // cur may have lost its tail: it can take an append now
     }
     const std::uint32_t size_class = available_class(choose_class(cur, at, range_end - at));
-    const Position end =
-        size_class == 0 ? at : std::min(range_end, at + layout_.classes.capacity[size_class]);
-    const SegmentId added =
-        size_class == 0 ? 0 : add_segment(cur, size_class, hashes, mine, at, end);
-    if (added == 0) {
-      out.error = ErrorCode::MEMPOOL_FULL;
-      remember_unused(out, slots, at - start, slots.size());
-      return;
-    }
+    if (size_class == 0) break;
+    const auto run =
+        mine.first(std::min<std::size_t>(mine.size(), layout_.classes.capacity[size_class]));
+    const SegmentId added = add_segment(cur, size_class, hashes, run, at);
+    if (added == 0) break;
     cur = added;
-    at = end;
-    out.last = at;
+    at += static_cast<Position>(run.size());
   }
+  return at;
+}
+
+InsertOutcome Tree::insert(std::span<const BlockHash> hashes, std::vector<std::int32_t> slots,
+                           Position start, std::uint32_t group) noexcept {
+  InsertOutcome out;
+  out.first = out.last = start;
+  if (first_bad_slot(Component::kFull, slots, group, /*gaps=*/false) != slots.size()) {
+    out.error = ErrorCode::BAD_REQUEST;
+    return out;
+  }
+  const Walk found = walk(hashes);
+  if (found.parent_differs) {
+    out.error = ErrorCode::BAD_REQUEST;
+    return out;
+  }
+  if (found.matched < start) {
+    out.error = ErrorCode::FULL_PATH_MISSING;
+  } else {
+    out.first = found.matched;
+    out.last = attach(hashes, slot_ids(slots).subspan(found.matched - start), found);
+    if (out.last < hashes.size()) out.error = ErrorCode::MEMPOOL_FULL;
+  }
+  slots.erase(slots.begin() + (out.first - start), slots.begin() + (out.last - start));
+  out.unused = std::move(slots);
+  return out;
 }
 
 }  // namespace radixshmem

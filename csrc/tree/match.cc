@@ -11,7 +11,6 @@
 // index: a stale table entry may point into a page of another class.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "tree/tree.h"
 
@@ -130,22 +129,6 @@ std::uint32_t common_prefix(Segment segment, std::uint32_t from, const BlockHash
   return equal;
 }
 
-void copy_slots(Segment segment, std::uint32_t from, std::uint32_t count,
-                std::int32_t* out) noexcept {
-  const auto* pairs = segment.slot_pairs();
-  std::uint32_t i = from;
-  const std::uint32_t end = from + count;
-  if (i < end && i % 2 == 1) {
-    *out++ = static_cast<std::int32_t>(pairs[i / 2].load(kAcquire) >> 32);
-    ++i;
-  }
-  for (; i + 1 < end; i += 2, out += 2) {
-    const std::uint64_t pair = pairs[i / 2].load(kAcquire);
-    std::memcpy(out, &pair, sizeof pair);
-  }
-  if (i < end) *out = static_cast<std::int32_t>(pairs[i / 2].load(kAcquire));
-}
-
 }  // namespace
 
 bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std::int32_t* slots,
@@ -174,7 +157,7 @@ bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std
       }
       const std::uint32_t k = std::min(head.count - entry, n - at);
       const std::uint32_t equal = common_prefix(segment, entry, hashes.data() + at, k);
-      if (equal != 0) copy_slots(segment, entry, equal, slots + at);
+      if (equal != 0) segment.read_slots(entry, {slots + at, equal});
       if (head_version(segment->head.load(kRelaxed)) != head.version) {
         changed = true;
         return true;

@@ -77,10 +77,10 @@ void Tree::free_zombie(SegmentId id) noexcept {
   fault_point(FaultPoint::sweep_head);
   std::array<SlotPool::Freeing, kComponents> freeing{
       SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]), SlotPool::Freeing(&pools_[2])};
-  for (std::uint32_t i = 0; i < count; ++i) {
-    freeing[0].add(zombie.slot(i));
-    fault_point(FaultPoint::sweep_middle);
-  }
+  std::array<std::int32_t, kMaxSegmentBlocks> slots;
+  RADIX_CHECK(count <= slots.size(), count);
+  zombie.read_slots(0, std::span(slots).first(count));
+  freeing[0].add(slot_ids(std::span(slots).first(count)), FaultPoint::sweep_middle);
   free_aux(id, 0, count, mutant(Mutant::kSweepPublishes), freeing);
   for (SlotPool::Freeing& f : freeing) f.finish();
   const SegmentId prev = zombie->lru_prev.load(kRelaxed);

@@ -40,10 +40,8 @@ std::uint32_t Tree::allocate(Component c, std::span<SlotId> out, ClientId self) 
 void Tree::recycle(Component c, std::span<const std::int32_t> slots) noexcept {
   for (std::size_t begin = 0; begin < slots.size(); begin += kBatch) {
     SlotPool::Freeing freeing(&pool(c));
-    for (const std::int32_t slot : slots.subspan(begin, std::min(kBatch, slots.size() - begin))) {
-      freeing.add(static_cast<SlotId>(slot));
-      fault_point(FaultPoint::recycle_owner);
-    }
+    freeing.add(slot_ids(slots.subspan(begin, std::min(kBatch, slots.size() - begin))),
+                FaultPoint::recycle_owner);
     freeing.finish();
     commit();
   }
@@ -60,13 +58,14 @@ bool Tree::owned_by_group(Component c, std::int32_t slot, std::uint32_t group) c
 
 std::size_t Tree::first_bad_slot(Component c, std::span<const std::int32_t> slots,
                                  std::uint32_t group, bool gaps) const noexcept {
-  std::uint32_t good_owner = 0;  // the owner word of the last good slot: mostly that of the next
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (gaps && slots[i] == -1) continue;
-    const auto slot = static_cast<std::uint32_t>(slots[i]);
-    if (slot < pool(c).size() && good_owner != 0 && pool(c).owner(slot) == good_owner) continue;
+  for (std::size_t i = 0; i < slots.size();) {
+    if (gaps && slots[i] == -1) {
+      ++i;
+      continue;
+    }
     if (!owned_by_group(c, slots[i], group)) return i;
-    good_owner = pool(c).owner(slot);
+    // Mostly all of them are of one client.
+    i = pool(c).first_not_of(pool(c).owner(static_cast<SlotId>(slots[i])), slot_ids(slots), i);
   }
   return slots.size();
 }

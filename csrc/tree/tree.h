@@ -54,7 +54,8 @@ struct InsertOutcome {
   ErrorCode error = ErrorCode::OK;
   Position first = 0;  // blocks [first, last) were attached by this call
   Position last = 0;
-  std::vector<std::int32_t> unused;  // slots that stay the caller's
+  // Slots that were given and not used. Empty for BAD_REQUEST, where nothing was looked at.
+  std::vector<std::int32_t> unused;
 };
 
 class Tree final {
@@ -126,14 +127,14 @@ class Tree final {
 
   // ---- mutations, lock
   // slots[i] is for the block at start + i; `hashes` is the path up to the last of them.
-  // Requires for both: out.unused has room for slots.size() (nothing allocates under the lock),
-  // and no slot is named twice.
-  void insert(std::span<const BlockHash> hashes, std::span<const std::int32_t> slots,
-              Position start, std::uint32_t group, InsertOutcome& out) noexcept;
+  // Requires for both: no slot is named twice. Nothing is allocated here: `slots` becomes `unused`.
+  [[nodiscard]] InsertOutcome insert(std::span<const BlockHash> hashes,
+                                     std::vector<std::int32_t> slots, Position start,
+                                     std::uint32_t group) noexcept;
   // `slots` are right-aligned on the end of `hashes`; -1 keeps what is there.
-  void insert_aux(Component c, std::span<const BlockHash> hashes,
-                  std::span<const std::int32_t> slots, std::uint32_t group,
-                  InsertOutcome& out) noexcept;
+  [[nodiscard]] InsertOutcome insert_aux(Component c, std::span<const BlockHash> hashes,
+                                         std::vector<std::int32_t> slots,
+                                         std::uint32_t group) noexcept;
   // Returns: how many slots were freed, at least min(wanted, what is evictable).
   std::uint32_t evict(std::uint32_t wanted) noexcept;
   std::uint32_t evict_aux(Component c, std::uint32_t wanted) noexcept;
@@ -181,14 +182,20 @@ class Tree final {
 
   // insert.cc
   [[nodiscard]] Walk walk(std::span<const BlockHash> hashes) const noexcept;
+  // slots[i] is for the block at + i. Returns: the end of what the segment had room for.
   [[nodiscard]] Position append(SegmentId id, std::span<const BlockHash> hashes,
-                                const std::int32_t* slots, Position at, Position end) noexcept;
+                                std::span<const SlotId> slots, Position at) noexcept;
+  // Returns: 0 when the table has no place for it.
   [[nodiscard]] SegmentId add_segment(SegmentId parent, std::uint32_t size_class,
-                                      std::span<const BlockHash> hashes, const std::int32_t* slots,
-                                      Position at, Position end) noexcept;
+                                      std::span<const BlockHash> hashes,
+                                      std::span<const SlotId> slots, Position at) noexcept;
   [[nodiscard]] std::uint32_t choose_class(SegmentId deepest, Position at,
                                            std::uint32_t blocks) const noexcept;
   [[nodiscard]] std::uint32_t available_class(std::uint32_t wanted) const noexcept;
+  void grow_table() noexcept;
+  // slots[i] is for the block at found.matched + i. Returns: the end of what was attached.
+  [[nodiscard]] Position attach(std::span<const BlockHash> hashes, std::span<const SlotId> slots,
+                                const Walk& found) noexcept;
   void change_children(SegmentId parent, Position child_start, int delta) noexcept;
   void publish_stored(std::span<const BlockHash> hashes, Position at, Position end) noexcept;
   void count_live(int segments, std::int64_t blocks) noexcept;
@@ -223,6 +230,9 @@ class Tree final {
   void free_aux(SegmentId id, std::uint32_t from, std::uint32_t to, bool publish,
                 std::array<SlotPool::Freeing, kComponents>& freeing) noexcept;
   void detach_side(SideId id) noexcept;
+  // Attaches `slot` to an entry that has none. Returns: false when no side block could be had.
+  [[nodiscard]] bool attach_aux(Component c, SegmentId id, const Change& stored, SlotId slot,
+                                SegmentId deepest) noexcept;
   // Segments from `deepest` up to, not including, `end`: where an insert has just put slots.
   struct OwnWindow {
     SegmentId deepest = 0;

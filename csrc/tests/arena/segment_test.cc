@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 namespace radixshmem {
 namespace {
@@ -33,6 +35,35 @@ class SegmentTest : public ::testing::TestWithParam<std::uint32_t> {
   alignas(64) std::array<std::byte, 2048> memory_{};
   std::size_t bytes_ = 0;
 };
+
+TEST_P(SegmentTest, RunsAreWrittenAndReadAtAnyEntryAndLength) {
+  const Segment s = segment();
+  const std::uint32_t most = std::min(s.capacity(), 9u);
+  for (std::uint32_t first = 0; first < most; ++first) {
+    for (std::uint32_t n = 0; first + n <= most; ++n) {
+      for (std::uint32_t i = 0; i < s.capacity(); ++i) s.set_slot(i, 7000 + i);
+      std::vector<BlockHash> hashes(n);
+      std::vector<SlotId> slots(n);
+      for (std::uint32_t i = 0; i < n; ++i) {
+        hashes[i] = 100 * first + i;
+        slots[i] = 0xfffffff0u - i;
+      }
+      s.set_hashes(first, hashes);
+      s.set_slots(first, slots);
+      for (std::uint32_t i = 0; i < n; ++i) EXPECT_EQ(s.hash(first + i), hashes[i]);
+      std::vector<std::int32_t> read(n);
+      s.read_slots(first, read);
+      const auto ids = slot_ids(read);
+      EXPECT_EQ(std::vector<SlotId>(ids.begin(), ids.end()), slots);
+      for (std::uint32_t i = 0; i < s.capacity(); ++i) {
+        const bool written = i >= first && i < first + n;
+        EXPECT_EQ(s.slot(i), written ? slots[i - first] : 7000 + i)
+            << first << ' ' << n << ' ' << i;
+      }
+    }
+  }
+  EXPECT_TRUE(intact());
+}
 
 TEST_P(SegmentTest, EntriesDoNotDisturbEachOtherNorWhatFollows) {
   const Segment s = segment();

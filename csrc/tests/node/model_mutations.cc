@@ -193,15 +193,12 @@ void ModelDriver::do_insert_aux() {
   const InsertOutcome outcome = insert(sessions_[s], path, slots, start, recycle, c);
   fetch_events();
   ErrorCode expected = ErrorCode::OK;
-  Slots unused;
+  Slots unused = slots;  // -1 where one was used
   Position low = n;
   Position high = n;
   if (found.size() < n) {
     ++seen_.path_missing;
     expected = ErrorCode::FULL_PATH_MISSING;
-    for (const std::int32_t slot : slots) {
-      if (slot != -1) unused.push_back(slot);
-    }
   } else {
     for (Position p = n; p-- > first && !failed_;) {
       const std::int32_t slot = slots[p - first];
@@ -212,24 +209,22 @@ void ModelDriver::do_insert_aux() {
       }
       const bool stored = !events_.empty() && events_.front().kind == ChangeKind::kStored &&
                           events_.front().hash == path[p] && events_.front().component == c;
-      if (found[p]->slot[k] >= 0) {
-        unused.push_back(slot);
-      } else if (stored) {
+      if (found[p]->slot[k] >= 0) continue;
+      if (stored) {
         events_.pop_front();
         model_.add_aux(*found[p], c, slot);
+        unused[p - first] = -1;
         if (low == high) high = p + 1;
         low = p;
       } else {
         expected = ErrorCode::MEMPOOL_FULL;
         ++seen_.mempool_full;
-        for (Position q = first; q <= p; ++q) {
-          if (slots[q - first] != -1) unused.push_back(slots[q - first]);
-        }
         break;
       }
     }
     apply_removals();
   }
+  std::erase(unused, -1);
   if (!events_.empty()) fail("insert of aux: an unexpected event");
   if (low == high) low = high = n;
   if (outcome.error != expected || outcome.unused != unused || outcome.first != low ||

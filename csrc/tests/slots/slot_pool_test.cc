@@ -94,6 +94,24 @@ TEST_F(SlotPoolTest, FreeingCostsAnEntryPerSlotAndTwo) {
   EXPECT_EQ(log_.entries(), 6u);
 }
 
+TEST_F(SlotPoolTest, ARunOfSlotsChangesHandsAsOneByOne) {
+  const std::vector<SlotId> mine = take(5);
+  EXPECT_EQ(pool_.first_not_of(kMine, mine, 0), mine.size());
+  pool_.set_owners(std::span(mine).subspan(2, 2), kOwnerTree, FaultPoint::append_owner);
+  EXPECT_EQ(pool_.first_not_of(kMine, mine, 0), 2u);
+  EXPECT_EQ(pool_.first_not_of(kOwnerTree, mine, 2), 4u);
+  EXPECT_EQ(pool_.first_not_of(kMine, std::vector<SlotId>{mine[0], kSlots}, 0), 1u) << "no slot";
+  log_.commit(0);
+  SlotPool::Freeing freeing(&pool_);
+  freeing.add(std::span(mine).subspan(1, 3), FaultPoint::recycle_owner);
+  freeing.add(mine[4]);
+  EXPECT_EQ(freeing.count(), 4u);
+  freeing.finish();
+  EXPECT_EQ(log_.entries(), 6u);
+  EXPECT_EQ(free_slots().size(), kSlots - 1);
+  EXPECT_EQ(take(1), std::vector<SlotId>{mine[4]}) << "the last one freed comes first";
+}
+
 TEST_F(SlotPoolTest, UndoneTakesAndFreesLeaveEverythingAsItWas) {
   (void)take(3);
   log_.commit(0);

@@ -74,9 +74,9 @@ TEST_F(ChangeRingTest, EntriesStayReadableAcrossTheWrap) {
 }
 
 TEST_F(ChangeRingTest, ALappedConsumerMustResyncOnceAndGoesOnAtTheHead) {
-  for (BlockHash h = 0; h < kEntries - 1; ++h) publish(h);
-  EXPECT_EQ(drain().size(), kEntries - 1) << "one less than the ring is not a lap";
   for (BlockHash h = 0; h < kEntries; ++h) publish(h);
+  EXPECT_EQ(drain().size(), kEntries) << "a whole ring is not a lap";
+  for (BlockHash h = 0; h < kEntries + 1; ++h) publish(h);
   EXPECT_TRUE(drain().empty());
   EXPECT_TRUE(resync_);
   EXPECT_TRUE(drain().empty());
@@ -109,11 +109,23 @@ TEST_F(ChangeRingTest, ACursorAtTheHeadSeesOnlyWhatComes) {
   EXPECT_FALSE(resync_);
 }
 
-TEST_F(ChangeRingTest, AnEntryThatIsBeingRewrittenIsNotBelieved) {
-  publish(1);
-  entries_[0].seq = 0;  // a writer that lapped us is in the middle of it
-  EXPECT_TRUE(drain().empty());
+TEST_F(ChangeRingTest, EntriesThatAWriterMayBeRewritingAreNotBelieved) {
+  for (BlockHash h = 0; h < kEntries; ++h) publish(h);
+  ChangeRing::Batch one(&ring_, 1);  // about to overwrite the oldest, if it has not already
+  EXPECT_TRUE(drain(1).empty());
   EXPECT_TRUE(resync_);
+}
+
+TEST_F(ChangeRingTest, ABatchOfADeadWriterIsOverwrittenUnseen) {
+  for (BlockHash h = 0; h < kEntries - 2; ++h) publish(h);
+  ChangeRing::Batch dead(&ring_, 8);
+  dead.add({ChangeKind::kRemoved, {}, 0, 91, 0});
+  publish(92);
+  EXPECT_TRUE(drain().empty()) << "the dead writer may have overwritten the oldest six";
+  EXPECT_TRUE(resync_);
+  publish(93);
+  EXPECT_EQ(drain(), (std::vector<BlockHash>{93}));
+  EXPECT_FALSE(resync_);
 }
 
 TEST(ChangeRingThreadsTest, AConsumerBesideAFastWriterReadsWholeEntriesOrResyncs) {

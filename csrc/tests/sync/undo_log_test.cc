@@ -63,6 +63,26 @@ TEST_F(UndoLogTest, RestoresEveryWidthAndNoNeighbour) {
   EXPECT_EQ(log_.entries(), 0u);
 }
 
+TEST_F(UndoLogTest, ARunCountsAsAWholeWhenItIsFinished) {
+  Region& r = *region_;
+  r.u32[0] = 1;
+  r.u8[3] = 2;
+  log_.store(r.u64, 3);
+  UndoLog::Run run(&log_, 2);
+  run.add(r.u32[0]);
+  run.add(r.u8[3]);
+  EXPECT_EQ(log_.entries(), 1u) << "a death here leaves words that nobody has changed";
+  run.finish();
+  EXPECT_EQ(log_.entries(), 3u);
+  r.u32[0] = 11;
+  r.u8[3] = 12;
+  log_.store(r.u64, 13);
+  EXPECT_EQ(recover(), Outcome::kUndone);
+  EXPECT_EQ(r.u32[0], 1u);
+  EXPECT_EQ(r.u8[3], 2u);
+  EXPECT_EQ(r.u64, 0u);
+}
+
 TEST_F(UndoLogTest, AWordStoredTwiceGetsItsFirstValueBack) {
   region_->u32[0] = 1;
   log_.store(region_->u32[0], 2);

@@ -67,16 +67,10 @@ class TreeRig {
   }
   InsertOutcome insert(const Path& path, const Slots& slots, Position start,
                        std::uint32_t group = kGroup) {
-    InsertOutcome outcome;
-    outcome.unused.reserve(slots.size());
-    tree_->insert(path, slots, start, group, outcome);
-    return outcome;
+    return tree_->insert(path, slots, start, group);
   }
   InsertOutcome insert_aux(Component c, const Path& path, const Slots& slots) {
-    InsertOutcome outcome;
-    outcome.unused.reserve(slots.size());
-    tree_->insert_aux(c, path, slots, kGroup, outcome);
-    return outcome;
+    return tree_->insert_aux(c, path, slots, kGroup);
   }
   // Allocates for what is missing of `path` and inserts it. Returns: the slots used.
   Slots put(const Path& path) {
