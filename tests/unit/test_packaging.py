@@ -77,6 +77,24 @@ def test_import_loads_no_engine_and_no_optional_package(tmp_path: Path) -> None:
     assert not loaded & {"torch", "vllm", "sglang", "nixl", "mooncake", "etcd3gw", "matplotlib"}
 
 
+def test_source_folder_before_the_installed_package_is_told(tmp_path: Path) -> None:
+    for package in ("radixshmem", "radixshmem_core"):
+        ignored = shutil.ignore_patterns("*.so", "__pycache__")
+        shutil.copytree(_ROOT / package, tmp_path / package, ignore=ignored)
+    # -S: without the editable install, whose finder comes first.
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", "import radixshmem"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == 1
+    assert f"{tmp_path}/radixshmem_core has no compiled core" in result.stderr
+    assert "Run it from another folder" in result.stderr
+
+
 def test_transfer_backends_of_this_version(tmp_path: Path) -> None:
     program = "import radixshmem; print(radixshmem._data.TRANSFER_BACKENDS)"
     assert _run(program, tmp_path).strip() == "()"
