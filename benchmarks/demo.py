@@ -6,7 +6,7 @@
     python benchmarks/demo.py --trace FILE.jsonl       # a Mooncake or Qwen/Bailian trace
 
 Exit status: 0 when all went well, 1 when a byte was wrong, a worker or the server failed, or the
-hit ratio is not the expected one; 2 for wrong usage.
+hit ratio is not the expected one; 2 for wrong usage; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from multiprocessing.sharedctypes import SynchronizedArray
 from demo_report import Outcome, print_outcome, to_json, verdict
 from engine_numbers import EngineNumbers
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from server_process import own_name, radix_server
+from server_process import interrupt_held, own_name, radix_server
 from simulate import simulate
 from traces import Trace, TraceSource
 from worker import PROGRESS_COLUMNS, Assignment, run_worker
@@ -106,9 +106,10 @@ def _run_workers(
             process = context.Process(
                 target=run_worker, args=(assignment, start, cursor, progress, sender), daemon=True
             )
-            process.start()
+            with interrupt_held():
+                process.start()
+                processes.append(process)
             sender.close()  # so that a dead worker's pipe reads as ended
-            processes.append(process)
             pipes.append(receiver)
         return _collect(processes, pipes, progress, requests, deadline)
     finally:
@@ -197,4 +198,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("demo: interrupted; its server and workers are gone", file=sys.stderr)
+        sys.exit(130)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from typing import Any
 
 import radixshmem
 
-__all__ = ["own_name", "radix_server", "server_status"]
+__all__ = ["interrupt_held", "own_name", "radix_server", "server_status"]
 
 _STOP_TIMEOUT_S = 20.0
 _CONNECT_INTERVAL_S = 0.02
@@ -30,6 +31,19 @@ def own_name(purpose: str) -> str:
 
 
 @contextlib.contextmanager
+def interrupt_held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, and never reaches the processes started in it.
+
+    They have SIGINT blocked: whoever starts them ends them.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
 def radix_server(
     name: str, *flags: str, timeout_s: float = 60.0
 ) -> Iterator[subprocess.Popen[bytes]]:
@@ -38,7 +52,8 @@ def radix_server(
     Raises RuntimeError with the server's own last words when it does not come up, or when it was
     no longer running at the end.
     """
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, contextlib.ExitStack() as held:
+        held.enter_context(interrupt_held())
         process = subprocess.Popen(
             [_executable(), "--name", name, *flags], stdout=log, stderr=subprocess.STDOUT
         )
@@ -49,6 +64,7 @@ def radix_server(
             return RuntimeError(f"radix-server --name {name} {what}; it said:\n{words}")
 
         try:
+            held.close()
             deadline = time.monotonic() + timeout_s
             while not _answers(name):
                 if process.poll() is not None:

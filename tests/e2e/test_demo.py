@@ -30,6 +30,7 @@ def demo(*flags: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     try:
         yield process
@@ -133,4 +134,14 @@ def test_killed_worker_fails_the_run_and_leaves_nothing() -> None:
         err = process.communicate(timeout=TIMEOUT_S)[1]
         assert process.returncode == 1
         assert f"(pid {workers[0]}) died with exit code -9" in err
+        assert left_over(process) == []
+
+
+def test_ctrl_c_is_told_in_a_line_and_leaves_nothing() -> None:
+    with demo(*LONG) as process:
+        wait_for_name(process).close()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes get it
+        err = process.communicate(timeout=TIMEOUT_S)[1]
+        assert process.returncode == 130
+        assert err == "demo: interrupted; its server and workers are gone\n"
         assert left_over(process) == []
