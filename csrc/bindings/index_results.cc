@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <string>
 #include <tuple>
 
 #include "bindings/bind.h"
@@ -51,6 +52,18 @@ SlotArray unused_slots(const py::object& self) {
   return view_of(unused.data(), unused.size(), self);
 }
 
+std::string repr_of_query(const QueryResult& result) {
+  return std::string("QueryResult(status=") + error_name(result.hit.status) +
+         ", common_hit=" + std::to_string(result.hit.blocks) +
+         ", pinned=" + (result.hit.pinned() ? "True" : "False") + ")";
+}
+
+std::string repr_of_insert(const InsertOutcome& result) {
+  return std::string("InsertResult(error=") + error_name(result.error) + ", landed=(" +
+         std::to_string(result.first) + ", " + std::to_string(result.last) +
+         "), len(unused_slots)=" + std::to_string(result.unused.size()) + ")";
+}
+
 }  // namespace
 
 QueryResult::~QueryResult() {
@@ -68,6 +81,7 @@ void bind_index_results(py::module_& module) {
   py::class_<CursorPoint>(module, "Cursor")
       .def_property_readonly("position", [](const CursorPoint& c) { return c.position; });
   py::class_<QueryResult>(module, "QueryResult")
+      .def("__repr__", &repr_of_query)
       .def_property_readonly("status",
                              [](const QueryResult& r) { return static_cast<int>(r.hit.status); })
       .def_property_readonly("common_hit", [](const QueryResult& r) { return r.hit.blocks; })
@@ -82,6 +96,7 @@ void bind_index_results(py::module_& module) {
       .def("finalize", [](QueryResult& r) { r.hit.finalize(); })
       .def("validate", [](const QueryResult& r) { return r.hit.validate(); });
   py::class_<InsertOutcome>(module, "InsertResult")
+      .def("__repr__", &repr_of_insert)
       .def_property_readonly("error",
                              [](const InsertOutcome& r) { return static_cast<int>(r.error); })
       .def_property_readonly("unused_slots", &unused_slots)

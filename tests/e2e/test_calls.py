@@ -49,6 +49,18 @@ def hybrid(region_name: str) -> RadixClient:
         yield attached
 
 
+def test_results_print_what_happened(client: RadixClient) -> None:
+    hashes = path_hashes(3)
+    landed = client.insert(hashes, client.allocate_slots(3))
+    assert repr(landed) == "InsertResult(error=OK, landed=(0, 3), len(unused_slots)=0)"
+    refused = client.insert(hashes, [0, 0])
+    assert repr(refused).startswith("InsertResult(error=BAD_REQUEST, ")
+    hit = client.query(hashes, lock=True)
+    assert repr(hit) == "QueryResult(status=OK, common_hit=3, pinned=True)"
+    hit.finalize()
+    assert repr(hit) == "QueryResult(status=OK, common_hit=3, pinned=False)"
+
+
 def test_insert_then_query(client: RadixClient) -> None:
     hashes = path_hashes(8)
     slots = client.allocate_slots(6)
