@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
-        flags = [action.dest for action in _verb_parsers[parsed.verb]._actions]
-        parser.error(f"unknown argument {unknown[0]}{near_names(unknown[0].lstrip('-'), flags)}")
+        parser.error(f"unknown argument {unknown[0]}{_hint(unknown[0], parsed.verb)}")
     if parsed.verb != "start" and not _take_name(parsed):
         parser.error(f"{parsed.verb} needs the name of a server, e.g. {parsed.verb} /my_kv_cache")
     try:
@@ -67,11 +66,22 @@ def _parser() -> argparse.ArgumentParser:
         _verb_parsers[verb] = sub
         sub.add_argument("--json", action="store_true", help="print JSON instead of text")
         if verb == "start":
+            sub.usage = (
+                "radix-server [start] --name /x --data-bytes SIZE [--config FILE] [option ...]"
+            )
             add_config_flags(sub)
             sub.add_argument("--verbose", action="store_true", help="log debug messages")
         else:
             _add_view_flags(sub, verb)
     return parser
+
+
+def _hint(unknown: str, verb: str) -> str:
+    """What was meant by an argument that `verb` does not know, or an empty text."""
+    if unknown.startswith("/"):
+        return f"; the name is given by --name {unknown}"
+    flags = [text for action in _verb_parsers[verb]._actions for text in action.option_strings]
+    return near_names(unknown, [*_VERBS, *flags]) or near_names(f"--{unknown}", flags)
 
 
 def _add_view_flags(parser: argparse.ArgumentParser, verb: str) -> None:

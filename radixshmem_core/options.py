@@ -28,7 +28,7 @@ __all__ = ["add_config_flags", "config_from_flags", "load_config", "near_names"]
 
 def near_names(name: str, known: list[str]) -> str:
     """A hint such as "; did you mean data_bytes?", or an empty text."""
-    near = difflib.get_close_matches(name.replace("-", "_"), known, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
@@ -45,7 +45,8 @@ def load_config(path: str | Path) -> dict[str, Any]:
     known = [field.name for field in dataclasses.fields(ServerConfig)]
     for key in values:
         if key not in known:
-            raise ValueError(f"{path}: unknown key {key!r}{near_names(key, known)}")
+            hint = near_names(key.replace("-", "_"), known)
+            raise ValueError(f"{path}: unknown key {key!r}{hint}")
     return values
 
 

@@ -35,7 +35,7 @@ def run_server(*flags: str) -> subprocess.CompletedProcess[str]:
         (["--name", "/x"], "neither data_bytes nor index_slots is given"),
         (["--name", "/x", "--data-bytes", "many"], "data_bytes is 'many'"),
         (["--name", "/x", "--data-bytes", "12"], "not one slot fits"),
-        (["--name", "/x", "--data-byte", "1M"], "did you mean data_bytes"),
+        (["--name", "/x", "--data-byte", "1M"], "did you mean --data-bytes"),
         (["--name", "/x", "--data-bytes", "1M", "--registry", "etcd://h:1"], "cluster mode is not"),
         (["--name", "/x", "--config", "/absent.toml"], "cannot read the config file /absent.toml"),
         (["--name", "/" + "n" * 94, "--data-bytes", "1M"], "108 bytes, the system allows 107"),
