@@ -50,7 +50,8 @@ def check_directories(config: ServerConfig, shm_directory: str = SHM_DIRECTORY) 
         wanted[config.hugepage_path] = "hugepage_path"
     for directory, purpose in wanted.items():
         if not os.path.isdir(directory):
-            raise RadixError(f"{directory}, needed for {purpose}, is not a directory; create it")
+            fix = "mount hugetlbfs there" if purpose == "hugepage_path" else "create it"
+            raise RadixError(f"{directory}, needed for {purpose}, is not a directory; {fix}")
         if not os.access(directory, os.W_OK | os.X_OK):
             raise RadixError(
                 f"{directory}, needed for {purpose}, cannot be written by user {os.geteuid()}; "

@@ -42,6 +42,10 @@ def run_server(*flags: str) -> subprocess.CompletedProcess[str]:
         (["--name", "/x", "--data-bytes", "1M", "--group", "no_such"], "no such group"),
         (["--name", "/x", "--data-bytes", "1M", "--endpoint", "unix:///absent/s"], "create it"),
         (
+            ["--name", "/x", "--data-bytes", "1M", "--hugepage-path", "/absent"],
+            "/absent, needed for hugepage_path, is not a directory; mount hugetlbfs there",
+        ),
+        (
             ["--name", "/x", "--data-bytes", "1M", "--hugepage-path", "/dev/shm"],
             "is not a hugetlbfs mount",
         ),
