@@ -46,7 +46,8 @@ def state_table(report: dict[str, Any]) -> Table:
     """Mode, uptime, geometry and what is going on."""
     info = report["info"]
     table = _table(info["index_name"], "", "", text_columns=(0, 1))
-    table.add_row("mode", info["mode"])
+    waits = " for the first client to say what a block is"
+    table.add_row("mode", info["mode"] + (waits if info["mode"] == "waiting" else ""))
     if info["last_error"]:
         table.add_row("last error", info["last_error"])
     table.add_row("uptime", f"{info['uptime']:.0f} s")
@@ -56,6 +57,9 @@ def state_table(report: dict[str, Any]) -> Table:
         table.add_row("block", f"{geometry['block_size']} tokens")
         if geometry.get("fingerprint"):
             table.add_row("fingerprint", geometry["fingerprint"])
+    ratio = hit_ratio(report["counters"])
+    if ratio is not None:
+        table.add_row("hit ratio", f"{ratio:.3f} of the blocks asked for since the start")
     prefault = report["prefault"]
     if prefault is not None and prefault["done_bytes"] < prefault["total_bytes"]:
         done, total = prefault["done_bytes"], prefault["total_bytes"]

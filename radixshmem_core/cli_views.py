@@ -8,7 +8,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console, Group
@@ -52,21 +52,29 @@ def top(arguments: argparse.Namespace) -> int:
     earlier = _ask_status(arguments)
     shown = 0
     console = Console()
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+    screen = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    with screen or nullcontext():
         while True:
             time.sleep(arguments.interval)
             now = _ask_status(arguments)
             if arguments.json:
                 _print_json({"before": earlier["counters"], "now": now})
+            elif screen is not None:
+                screen.update(_top_tables(earlier, now), refresh=True)
             else:
-                tables = [state_table(now)]
-                if now["memory"]:
-                    tables += [rate_table(earlier, now), client_table(now["clients"])]
-                live.update(Group(*tables), refresh=True)
+                console.print(_top_tables(earlier, now))
+                console.file.flush()
             earlier = now
             shown += 1
             if shown == arguments.count:
                 return 0
+
+
+def _top_tables(earlier: dict[str, Any], now: dict[str, Any]) -> Group:
+    tables = [state_table(now)]
+    if now["memory"]:
+        tables += [rate_table(earlier, now), client_table(now["clients"])]
+    return Group(*tables)
 
 
 def check(arguments: argparse.Namespace) -> int:

@@ -158,8 +158,9 @@ bool Session::usable() const noexcept {
 
 Error Session::refusal(ErrorCode code) const {
   if (code == ErrorCode::NOT_READY) {
-    return Error{code, "the server of " + region_.name() +
-                           " closed or replaced its index: attach again when it is back"};
+    return Error{
+        code, "the server of " + region_.name() +
+                  " has stopped or was replaced: call again once a server of this name is ready"};
   }
   return Error{code, forked_ ? "this client of " + region_.name() +
                                    " belongs to the parent process: make one after the fork"

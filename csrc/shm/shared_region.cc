@@ -224,7 +224,8 @@ Result<SharedRegion> SharedRegion::open(const std::string& name, bool read_only,
     const int error = errno;
     if (error == ENOENT) {
       return Error{ErrorCode::NOT_READY,
-                   "there is no region " + path.value() + ": is its radix-server running?"};
+                   "there is no region " + path.value() +
+                       ": its radix-server is not running, or waits for a client's geometry"};
     }
     const char* hint =
         error == EACCES ? " (run as its user, or start the server with a group)" : "";

@@ -76,7 +76,12 @@ Result<LiveFile> LiveFile::open(const std::string& name, bool create) {
         return Error{ErrorCode::NOT_READY,
                      "there is no " + path + ": start radix-server --name " + name + " first"};
       }
-      return system_error("cannot open " + path, errno);
+      const int error = errno;
+      const char* hint = error == EACCES
+                             ? " (it belongs to another user: run as that user, start its "
+                               "radix-server with --group, or choose another name)"
+                             : "";
+      return system_error("cannot open " + path + hint, error);
     }
     if (names(path, fd)) return LiveFile(path, fd);
     ::close(fd);

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,7 +69,9 @@ def test_status_of_a_waiting_server(server: RadixServer) -> None:
     report = answer("status", server.name)
     assert (report["info"]["mode"], report["memory"], report["clients"]) == ("waiting", [], [])
     text = command("status", "--name", server.name)
-    assert "waiting" in text.stdout
+    assert "waiting for the first client" in text.stdout
+    check = command("check", server.name)
+    assert (check.returncode, "waits for a client's geometry" in check.stderr) == (2, True)
 
 
 def test_status_shows_one_memory_table(client: RadixClient) -> None:
@@ -85,13 +88,15 @@ def test_status_shows_one_memory_table(client: RadixClient) -> None:
     assert 0 < report["index_bytes_per_block"] == whole["used_bytes"] / 70
     text = command("status", client.name).stdout
     assert "index per block" in text
+    assert "0.875 of the blocks asked for" in text
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
 def test_top_counts_what_happens(client: RadixClient) -> None:
     done = command("top", client.name, "--count", "2", "--interval", "0.05")
     assert done.returncode == 0
-    assert "per second" in done.stdout
+    assert done.stdout.count("per second") == 2  # each one, when it is no terminal
+    assert done.stdout.endswith("\n")
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     report = answer("top", client.name, "--count", "1", "--interval", "0.01")
     assert report["now"]["counters"]["queries"] >= report["before"]["queries"]
@@ -204,6 +209,23 @@ def test_server_says_on_the_terminal_what_it_does(
     server.signal(15)
     assert "stops" in server.line()
     assert server.wait() == 0
+
+
+def test_another_users_cache_names_the_fix(client: RadixClient) -> None:
+    os.chmod(f"/dev/shm{client.name}.live", 0)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)  # root may open everything
+            os.write(write, command("check", client.name).stderr.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as told:
+        assert "run as that user, start its radix-server with --group" in told.read()
+    os.waitpid(child, 0)
 
 
 def test_help_lists_the_verbs() -> None:
