@@ -49,6 +49,7 @@ $(STAMPS)/venv: scripts/setup_system.sh
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/installed: $(STAMPS)/venv pyproject.toml $(NATIVE)
+	@echo "compiling the extension; the first time takes a few minutes"
 	$(PIP) install --no-build-isolation --config-settings=build-dir=build/python -e .
 	@touch $@
 
