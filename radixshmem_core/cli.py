@@ -19,7 +19,7 @@ from .options import add_config_flags, near_names
 __all__ = ["main"]
 
 _VERBS: dict[str, tuple[str, Callable[[argparse.Namespace], int]]] = {
-    "start": ("run a server until SIGTERM or SIGINT (the default)", cli_start.start),
+    "start": ("run a server until SIGTERM, SIGINT or SIGHUP (the default)", cli_start.start),
     "status": ("show the state and the memory of a server", cli_views.status),
     "check": ("walk every invariant of an index", cli_views.check),
     "top": ("show the work of a server as it goes on", cli_views.top),

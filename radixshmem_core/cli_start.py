@@ -27,7 +27,7 @@ from .sizes import format_size
 
 __all__ = ["start"]
 
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # HUP: the terminal is closed
 _LOOK_S = 1.0
 
 
@@ -55,7 +55,8 @@ def _stop_signals() -> int:
     read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     for number in _STOP_SIGNALS:
-        signal.signal(number, lambda *_: None)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda *_: None)
     return read
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import io
 import json
 import os
+import signal
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -208,6 +209,20 @@ def test_server_says_on_the_terminal_what_it_does(
         assert "touched 1.0 MiB of 1.0 MiB" in server.line()
     server.signal(15)
     assert "stops" in server.line()
+    assert server.wait() == 0
+
+
+def test_nohup_keeps_the_server(region_name: str, processes: Callable[..., Any]) -> None:
+    program = (
+        "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+        "from radixshmem_core.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    server = processes(Process, "-c", program, "--name", region_name, "--data-bytes", "1M")
+    assert "waits for" in server.line()
+    state = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
+    ignored = int(state.split("SigIgn:")[1].split()[0], 16)
+    assert ignored & 1 << signal.SIGHUP - 1
+    server.signal(signal.SIGTERM)
     assert server.wait() == 0
 
 

@@ -138,7 +138,7 @@ def test_second_server_process_of_a_name_exits_with_an_error(
     assert first.stop() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_stop_signals_remove_everything(
     region_name: str, start_server: StartServer, number: int
 ) -> None:
