@@ -57,6 +57,12 @@ class Outcome:
         return self.total("inserted") - self.cached
 
     @property
+    def already_there(self) -> int:
+        """Blocks that were computed, but another worker had stored them first (or `refused`)."""
+        missed = self.total("referenced") - self.total("hit")
+        return missed - self.total("inserted") - self.total("not_stored")
+
+    @property
     def refused(self) -> dict[str, int]:
         """Inserts that did not store all, by InsertError name."""
         counts: Counter[str] = Counter()
@@ -100,6 +106,7 @@ def _rows(outcome: Outcome) -> list[tuple[str, str]]:
         ("blocks stored", f"{outcome.total('inserted'):,}"),
         ("blocks evicted", f"{outcome.evicted:,}"),
         ("blocks not stored (no free slot)", f"{outcome.total('not_stored'):,}"),
+        ("blocks not stored (already there)", f"{outcome.already_there:,}"),
         ("hit ratio", f"{outcome.hit_ratio:.4f}"),
         ("  sequential LRU of this size, simulated", f"{outcome.sequential.hit_ratio:.4f}"),
         ("  infinite cache", f"{outcome.infinite.hit_ratio:.4f}"),
@@ -149,6 +156,7 @@ def to_json(outcome: Outcome) -> dict[str, object]:
         "blocks_stored": outcome.total("inserted"),
         "blocks_evicted": outcome.evicted,
         "blocks_not_stored": outcome.total("not_stored"),
+        "blocks_already_there": outcome.already_there,
         "hit_ratio": outcome.hit_ratio,
         "hit_ratio_sequential_lru": outcome.sequential.hit_ratio,
         "hit_ratio_infinite": outcome.infinite.hit_ratio,

@@ -73,6 +73,13 @@ def test_workers_are_added_up() -> None:
     assert json.loads(json.dumps(numbers)) == numbers
 
 
+def test_every_missed_block_is_accounted_for() -> None:
+    numbers = to_json(outcome(inserted=4))
+    assert numbers["blocks_already_there"] == 2
+    kept = ("blocks_stored", "blocks_not_stored", "blocks_already_there")
+    assert numbers["blocks_missed"] == sum(int(str(numbers[name])) for name in kept)
+
+
 def test_good_run_passes() -> None:
     assert verdict(outcome(), None, 0.02) == []
     assert verdict(outcome(), 0.26, 0.02) == []
@@ -107,6 +114,7 @@ def test_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines["blocks hit"] == "4"
     assert lines["blocks missed"] == "12"
     assert lines["blocks evicted"] == "3"
+    assert lines["blocks not stored (already there)"] == "0"
     assert lines["hit ratio"] == "0.2500"
     assert lines["infinite cache"] == "0.5000"
     assert lines["sequential LRU of this size, simulated"] == "0.3125"
