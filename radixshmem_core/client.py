@@ -116,6 +116,8 @@ class RadixClient(IndexCalls):
                     self._path, WaitReady(timeout_s=min(left, _ASK_TIMEOUT_S)), left + 1.0
                 )
                 state = f"the server is {self._info.mode!r}"
+                if self._info.mode == "waiting":
+                    state += " for some client to give it a geometry"
                 if self._info.last_error:
                     state += f" ({self._info.last_error})"
                 if self._info.mode == "failed":

@@ -179,8 +179,13 @@ class _Listener:
         self._inside: set[int] = set()
 
     def tell(self, what: str, figures: dict[str, Any]) -> None:
-        """Whatever the listener does (a closed stdout ends it), the server goes on."""
+        """Whatever the listener does (a closed stdout ends it), the server goes on.
+
+        Without one the log is told, but for the progress of the prefault.
+        """
         if self._on_event is None:
+            if what != "prefault":
+                _log.info("%s: %s", self._name, what)
             return
         thread = threading.get_ident()
         self._inside.add(thread)
@@ -249,7 +254,6 @@ class _Work:
     # ------------------------------------------------------------ background work
 
     def _event(self, what: str, figures: dict[str, Any]) -> None:
-        _log.info("%s: %s", self.config.name, what)
         if what in ("ready", "adopted"):
             self._start_tasks()
         self._tell(what, figures)

@@ -210,6 +210,7 @@ def test_server_says_on_the_terminal_what_it_does(
     server.signal(15)
     assert "stops" in server.line()
     assert server.wait() == 0
+    assert "waiting" not in server.errors  # each event is told once
 
 
 def test_nohup_keeps_the_server(region_name: str, processes: Callable[..., Any]) -> None:

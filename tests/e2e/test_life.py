@@ -48,7 +48,9 @@ def test_server_waits_for_a_geometry_and_answers_meanwhile(server: RadixServer) 
             client.query(path_hashes(3))
         with pytest.raises(ServerNotReady, match="no geometry yet"):
             client.block_size()
-        with pytest.raises(TimeoutError, match=r"not ready after 0.05 s: the server is 'waiting'"):
+        with pytest.raises(
+            TimeoutError, match=r"not ready after 0.05 s: the server is 'waiting' for some client"
+        ):
             client.wait_ready(0.05)
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import subprocess
 import sys
@@ -293,6 +294,17 @@ held = client.allocate_slots(3)
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], timeout=60, check=True)
     assert not list(SHM.glob(f"{region_name[1:]}*"))
+
+
+def test_events_go_to_the_log_when_nobody_listens(
+    region_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="radixshmem.server")
+    with RadixServer(ServerConfig(region_name, data_bytes="1M")):
+        assert f"{region_name}: waiting" in caplog.text
+    caplog.clear()
+    with RadixServer(ServerConfig(region_name, data_bytes="1M"), on_event=lambda *_: None):
+        assert f"{region_name}: waiting" not in caplog.text
 
 
 @pytest.mark.parametrize("group", ["", "nogroup"])
