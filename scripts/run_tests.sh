@@ -34,6 +34,7 @@ fixed_addresses() {
 }
 
 build() {
+  echo "building, which takes minutes; its log is build/$1.log"
   cmake --preset "$1" >build/"$1".log 2>&1 && cmake --build --preset "$1" -j "$JOBS" >>build/"$1".log 2>&1 || {
     tail -n 60 build/"$1".log
     return 1
