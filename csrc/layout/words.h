@@ -7,7 +7,9 @@
 //       entries [0, count) are visible; [0, hi) still own their slots. hi != count only inside an
 //       eviction. The version rises with every change that makes an earlier copy of the slots
 //       wrong (a truncation, an undo, a change of owner), never with an append.
-//   aux word       ver:32 | slot + 1:32         low half 0 = no slot at this position
+//   aux word       ver:32 | leaving:1 | slot + 1:31     low half 0 = no slot at this position
+//       A leaving slot is invisible but still owned: only inside an eviction, until the pins are
+//       read. The version rises when the slot goes or comes back.
 //   table entry    tag:32 | segment:32          0 = empty
 //   pin            segment:32 | depth:16 | mask:8 | 0:8     0 = empty
 //
@@ -53,6 +55,9 @@ struct SegmentHead {
 }
 
 struct AuxWord {
+  static constexpr std::uint64_t kLeaving = std::uint64_t{1} << 31;
+  static constexpr std::uint64_t kSlotMask = kLeaving - 1;
+
   // Returns: the word that names no slot and outdates every copy of `word`.
   [[nodiscard]] static constexpr std::uint64_t absent_after(std::uint64_t word) noexcept {
     return ((word >> 32) + 1) << 32;
@@ -61,12 +66,25 @@ struct AuxWord {
   [[nodiscard]] static constexpr std::uint64_t with_slot(std::uint64_t word, SlotId slot) noexcept {
     return (word >> 32) << 32 | (std::uint64_t{slot} + 1);
   }
-  [[nodiscard]] static constexpr bool present(std::uint64_t word) noexcept {
+  // Requires: owns(word). Returns: the word that hides its slot from readers.
+  [[nodiscard]] static constexpr std::uint64_t leaving(std::uint64_t word) noexcept {
+    return word | kLeaving;
+  }
+  // Returns: the word that shows the slot of a leaving one again and outdates every copy of it.
+  [[nodiscard]] static constexpr std::uint64_t back_after(std::uint64_t word) noexcept {
+    return absent_after(word) | (word & kSlotMask);
+  }
+  // Returns: whether the word owns a slot, visible or leaving.
+  [[nodiscard]] static constexpr bool owns(std::uint64_t word) noexcept {
     return static_cast<std::uint32_t>(word) != 0;
   }
-  // Requires: present(word).
+  // Returns: whether the word shows a slot to readers.
+  [[nodiscard]] static constexpr bool present(std::uint64_t word) noexcept {
+    return owns(word) && (word & kLeaving) == 0;
+  }
+  // Requires: owns(word).
   [[nodiscard]] static constexpr SlotId slot(std::uint64_t word) noexcept {
-    return static_cast<SlotId>(word) - 1;
+    return static_cast<SlotId>(word & kSlotMask) - 1;
   }
 };
 
@@ -92,6 +110,7 @@ inline constexpr std::uint32_t kMaxPoolSlots = kOwnedBase - 1;  // of one pool
 inline constexpr std::uint32_t kOwnerServer = 0xfffffffd;       // staging of pulls and leases
 inline constexpr std::uint32_t kOwnerQuarantine = 0xfffffffe;   // a dead process may still write it
 inline constexpr std::uint32_t kOwnerTree = 0xffffffff;
+static_assert(kMaxPoolSlots <= AuxWord::kSlotMask);
 
 [[nodiscard]] constexpr std::uint32_t client_owner(ClientId client) noexcept {
   return kOwnedBase | (client + 1);

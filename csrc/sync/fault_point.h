@@ -59,6 +59,7 @@ enum class Mutant : std::uint32_t {
   kScanPinsBeforeTruncate,     // E4 before E2
   kValidateDeepestOnly,        // P3 on the last segment of the path
   kRebuildFreesTruncated,      // rebuild keeps count instead of hi
+  kRebuildFreesLeaving,        // rebuild drops aux slots that were leaving
   kInsertEvictsOwnPath,        // needseg eviction ignores the segment being extended
   kNoVersionBump,              // E2, E5 keep the version
   kHighWaterAfterValidate,     // pin_hw raised after P3

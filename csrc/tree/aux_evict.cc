@@ -3,9 +3,10 @@
 //
 // Eviction of SWA or MAMBA slots alone, least recently used side blocks first.
 //
-// One transaction per batch, in the order of evict.cc: clear the words {version + 1, absent}, scan
-// the pins (seq_cst), give pinned ones their slots back, only then free. Killed anywhere before the
-// commit: undone as a whole.
+// One transaction per batch, in the order of evict.cc: mark the words as leaving, which hides them,
+// scan the pins (seq_cst), show pinned ones again {version + 1}, only then clear the rest
+// {version + 1, absent} and free their slots. Killed anywhere before the commit: undone as a whole.
+// A leaving word still names its slot: even without its log, a rebuild gives it back to its pins.
 #include <algorithm>
 
 #include "tree/tree.h"
@@ -70,17 +71,16 @@ void Tree::choose_words(std::uint32_t list, std::uint32_t wanted, bool for_side,
   }
 }
 
-void Tree::spare_pinned_words(AuxBatch& batch, bool cleared) noexcept {
+void Tree::spare_pinned_words(AuxBatch& batch, bool hidden) noexcept {
   scan_protection([&](SegmentId id, std::uint32_t depth, std::uint32_t mask) {
     for (AuxBatch::Word& taken : batch.taken()) {
       if (taken.side == 0 || depth <= taken.entry || (mask & aux_mask(taken.pool)) == 0 ||
           sides_.block(taken.side).segment.load(kRelaxed) != id) {
         continue;
       }
-      if (cleared) {
+      if (hidden) {
         auto& word = sides_.word(taken.side, taken.pool, taken.entry);
-        log_.store_aux(word, AuxWord::absent_after(word.load(kRelaxed)) |
-                                 static_cast<std::uint32_t>(taken.old));
+        log_.store_aux(word, AuxWord::back_after(word.load(kRelaxed)));
       }
       taken.side = 0;
       control_->work.eviction_rollbacks.fetch_add(1, kRelaxed);
@@ -97,6 +97,7 @@ bool Tree::free_words(AuxBatch& batch) noexcept {
     if (taken.side == 0) continue;
     any = true;
     const Component c = aux_component(taken.pool);
+    log_.store_aux(sides_.word(taken.side, taken.pool, taken.entry), cleared_aux(taken.old));
     freeing[static_cast<std::size_t>(c)].add(AuxWord::slot(taken.old));
     fault_point(FaultPoint::aux_evict_owner);
     const Segment holder = segment(sides_.block(taken.side).segment.load(kRelaxed));
@@ -144,13 +145,13 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
       continue;
     }
     control_->clock.fetch_add(1, kRelaxed);
-    if (mutant(Mutant::kAuxScanBeforeOnly)) spare_pinned_words(batch, /*cleared=*/false);
+    if (mutant(Mutant::kAuxScanBeforeOnly)) spare_pinned_words(batch, /*hidden=*/false);
     for (const AuxBatch::Word& taken : batch.taken()) {
       if (taken.side == 0) continue;
-      log_.store_aux(sides_.word(taken.side, taken.pool, taken.entry), cleared_aux(taken.old));
+      log_.store_aux(sides_.word(taken.side, taken.pool, taken.entry), AuxWord::leaving(taken.old));
     }
     fault_point(FaultPoint::aux_evict_truncated);
-    if (!mutant(Mutant::kAuxScanBeforeOnly)) spare_pinned_words(batch, /*cleared=*/true);
+    if (!mutant(Mutant::kAuxScanBeforeOnly)) spare_pinned_words(batch, /*hidden=*/true);
     fault_point(FaultPoint::aux_evict_scanned);
 
     const bool any_went = free_words(batch);

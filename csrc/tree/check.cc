@@ -151,7 +151,8 @@ class TreeInspector final {
       std::uint32_t count = 0;
       for (std::uint32_t i = 0; i < s(); ++i) {
         const std::uint64_t word = sides.word(side, q, i).load(kRelaxed);
-        if (!AuxWord::present(word)) continue;
+        if (!AuxWord::owns(word)) continue;
+        if (!AuxWord::present(word)) report("I11 aux of segment %u, entry %u, is leaving", id, i);
         ++count;
         use_slot(tree_.aux_component(q), AuxWord::slot(word), id);
         if (i >= head.count) report("I11 aux of segment %u outlives entry %u", id, i);
@@ -257,7 +258,7 @@ class TreeInspector final {
     const auto next_free = [&](SideId id) {
       for (std::uint32_t q = 0; q < tree_.aux_pools(); ++q) {
         for (std::uint32_t i = 0; i < s(); ++i) {
-          if (AuxWord::present(sides.word(id, q, i).load(kRelaxed))) {
+          if (AuxWord::owns(sides.word(id, q, i).load(kRelaxed))) {
             report("I11 free side block %u holds a slot", id);
           }
         }

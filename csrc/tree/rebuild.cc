@@ -8,8 +8,9 @@
 //   1  heads: a half-evicted segment gets its count back (its pins may still be honoured); what
 //      names a slot out of range or already taken is cut there
 //   2  LIVE segments whose parent fails I3 become ZOMBIE, not FREE: the sweep honours their pins
-//   3  side blocks    4  owner words and free lists    5  pages    6  table, children, eviction
-//   list
+//   3  table, children, eviction list
+//   4  side blocks: a slot that was leaving is back, for the same reason
+//   5  owner words and free lists    6  pages
 //
 // Nothing allocates: the bit per slot and the word per arena unit are reserved in the region.
 #include <algorithm>
@@ -105,9 +106,12 @@ void Tree::relink_sides() noexcept {
       for (std::uint32_t i = 0; i < segment_blocks(); ++i) {
         auto& word = sides_.word(id, q, i);
         const std::uint64_t now = word.load(kRelaxed);
-        if (!AuxWord::present(now)) continue;
-        if (i < visible && mark_slot(aux_component(q), AuxWord::slot(now))) {
+        if (!AuxWord::owns(now)) continue;
+        const bool shown = AuxWord::present(now);
+        if (i < visible && (shown || !mutant(Mutant::kRebuildFreesLeaving)) &&
+            mark_slot(aux_component(q), AuxWord::slot(now))) {
           ++count;
+          if (!shown) word.store(AuxWord::back_after(now), kSeqCst);
         } else {
           word.store(AuxWord::absent_after(now), kSeqCst);
         }

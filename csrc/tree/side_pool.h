@@ -4,7 +4,7 @@
 // Side blocks: where a segment keeps its SWA and MAMBA slots, if it has any.
 //
 //   segment | next_free | per aux pool: prev, next, count, in_list, touch, seen     64 B
-//   word u64[aux pools][S]     {ver:32, slot + 1:32}; low half 0 = absent
+//   word u64[aux pools][S]     {ver:32, leaving:1, slot + 1:31}; low half 0 = absent
 //
 // Windows are sparse, so each word is its own commit point: a store to it makes one slot visible.
 // A free side block has all words absent (their versions are kept: a reader may hold a stale id).

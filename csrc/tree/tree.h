@@ -266,7 +266,7 @@ class Tree final {
   [[nodiscard]] std::uint32_t spared_depth(SegmentId holder, OwnWindow keep) const noexcept;
   void choose_words(std::uint32_t list, std::uint32_t wanted, bool for_side, OwnWindow keep,
                     AuxBatch& batch, EvictionLap& lap) noexcept;
-  void spare_pinned_words(AuxBatch& batch, bool cleared) noexcept;
+  void spare_pinned_words(AuxBatch& batch, bool hidden) noexcept;
   // Returns: whether any word was not spared.
   bool free_words(AuxBatch& batch) noexcept;
   void requeue_sides(const AuxBatch& batch, bool any_went) noexcept;

@@ -108,6 +108,7 @@ WORD_FIELDS = {
     ("segment head", "count"): "SegmentHead{0, SegmentState::kFree, 1, 0}.pack()",
     ("segment head", "owned"): "SegmentHead{0, SegmentState::kFree, 0, 1}.pack()",
     ("aux word", "version"): "AuxWord::absent_after(0)",
+    ("aux word", "leaving"): "AuxWord::leaving(0)",
     ("aux word", "slot + 1"): "AuxWord::with_slot(0, 0)",
     ("pin", "segment"): "PinWord{1, 0, 0}.pack()",
     ("pin", "depth"): "PinWord{0, 1, 0}.pack()",

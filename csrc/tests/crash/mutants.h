@@ -16,6 +16,7 @@ inline constexpr std::pair<Mutant, const char*> kMutants[] = {
     {Mutant::kScanPinsBeforeTruncate, "scan_pins_before_truncate"},
     {Mutant::kValidateDeepestOnly, "validate_deepest_only"},
     {Mutant::kRebuildFreesTruncated, "rebuild_frees_truncated"},
+    {Mutant::kRebuildFreesLeaving, "rebuild_frees_leaving"},
     {Mutant::kInsertEvictsOwnPath, "insert_evicts_own_path"},
     {Mutant::kNoVersionBump, "no_version_bump"},
     {Mutant::kHighWaterAfterValidate, "high_water_after_validate"},

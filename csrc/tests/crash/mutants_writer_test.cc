@@ -38,6 +38,43 @@ std::string log_lost_while_truncated(Mutant mutant) {
   return lab.wrong_bytes(hit, path);
 }
 
+// Dies while aux slots leave, `point` being how far it came; then its log is lost, and the next one
+// dies in the rebuild. What is pinned must hold.
+std::string log_lost_while_leaving(Mutant mutant, Component c, FaultPoint point) {
+  Lab lab(mutant);
+  const Path other = path_of(2, 8);
+  const Path path = path_of(1, 8);
+  for (const Path& each : {other, path}) {
+    lab.put(lab.writer(), each);
+    lab.put_aux(lab.writer(), each, c);
+  }
+  const std::uint32_t mask = kMaskFull | (c == Component::kSwa ? kMaskSwa : kMaskMamba);
+  const Hit hit = lab.query(lab.reader(), path, mask, true);
+  const bool died = lab.die_at(point, [c](Session& s) { (void)s.evict(12, c); }, /*stress=*/true);
+  TreeInspector::log(lab.tree()).entries.store(kUndoEntries + 1);
+  const bool again =
+      lab.die_at(FaultPoint::rebuild_done, [](Session& s) { (void)s.locked([] {}); });
+  if (!died || !again || hit.blocks != 8) return "the scenario did not happen";
+  const std::string violated = lab.first_violation();
+  if (!violated.empty()) return violated;
+  lab.release_quarantine();
+  (void)lab.evict_all(lab.writer(), c);
+  (void)lab.take_and_spoil(lab.writer(), c);
+  return lab.wrong_bytes(hit, path);
+}
+
+std::string log_lost_while_aux_leaves(Mutant mutant) {
+  for (const Component c : {Component::kSwa, Component::kMamba}) {
+    for (const FaultPoint point :
+         {FaultPoint::aux_evict_truncated, FaultPoint::aux_evict_rolled_back,
+          FaultPoint::aux_evict_scanned, FaultPoint::aux_evict_owner}) {
+      const std::string wrong = log_lost_while_leaving(mutant, c, point);
+      if (!wrong.empty()) return wrong + ", at " + fault_point_name(point);
+    }
+  }
+  return {};
+}
+
 // No segment is free; the least recently used leaf is the one that an insert extends.
 std::string insert_into_a_full_arena(Mutant mutant) {
   Lab lab(mutant, fan_options());
@@ -214,6 +251,7 @@ TEST_P(WriterMutants, the_protocol_is_right_and_its_mutant_is_caught) {
 INSTANTIATE_TEST_SUITE_P(
     Crash, WriterMutants,
     testing::Values(MutantCase{Mutant::kRebuildFreesTruncated, log_lost_while_truncated},
+                    MutantCase{Mutant::kRebuildFreesLeaving, log_lost_while_aux_leaves},
                     MutantCase{Mutant::kInsertEvictsOwnPath, insert_into_a_full_arena},
                     MutantCase{Mutant::kFloorIgnoresBatchChildren, spared_child_of_a_victim},
                     MutantCase{Mutant::kRebuildFreesBadSegments, pinned_segment_with_a_bad_parent},

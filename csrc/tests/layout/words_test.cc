@@ -53,6 +53,19 @@ TEST(AuxWordTest, AbsentAfterIsANewerVersionWithoutASlot) {
   EXPECT_NE(AuxWord::with_slot(gone, 123), word) << "the same slot again is another word";
 }
 
+TEST(AuxWordTest, ALeavingSlotIsHiddenAndComesBackAsANewerWord) {
+  const std::uint64_t word = AuxWord::with_slot(std::uint64_t{0xffffffff} << 32, kMaxPoolSlots - 1);
+  const std::uint64_t leaving = AuxWord::leaving(word);
+  EXPECT_FALSE(AuxWord::present(leaving));
+  EXPECT_TRUE(AuxWord::owns(leaving));
+  EXPECT_EQ(AuxWord::slot(leaving), kMaxPoolSlots - 1);
+  const std::uint64_t back = AuxWord::back_after(leaving);
+  EXPECT_TRUE(AuxWord::present(back));
+  EXPECT_EQ(AuxWord::slot(back), kMaxPoolSlots - 1);
+  EXPECT_NE(back, word) << "copies of the word are outdated";
+  EXPECT_FALSE(AuxWord::owns(AuxWord::absent_after(leaving)));
+}
+
 TEST(PinWordTest, PacksAndUnpacksEveryField) {
   const PinWord pin = PinWord::unpack(PinWord{0xfffffff0u, 64, 7}.pack());
   EXPECT_EQ(pin.segment, 0xfffffff0u);

@@ -25,6 +25,14 @@ class CheckTest : public ::testing::Test {
   }
   [[nodiscard]] SegmentHeader* header(SegmentId id) { return rig_.tree().arena().header(id); }
   [[nodiscard]] SlotPool& full() { return rig_.tree().pool(Component::kFull); }
+  // The word of the SWA slot of the last block.
+  [[nodiscard]] std::atomic<std::uint64_t>* last_aux_word() {
+    const IndexLayout& layout = rig_.tree().layout();
+    std::byte* block = rig_.memory().base() + layout.area(AreaKind::kSideBlocks).offset +
+                       std::uint64_t{header(last_)->side.load()} * layout.side_bytes;
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(block + kSideHeaderBytes) +
+           (path_.size() - 1 - header(last_)->start.load());
+  }
   void expect(const char* invariant) {
     const std::vector<std::string> found = rig_.tree().check();
     for (const std::string& line : found) {
@@ -197,6 +205,15 @@ TEST_F(CheckTest, I11SideOfAnother) {
 TEST_F(CheckTest, I11SideOutOfRange) {
   header(first_)->side = 0xfffffff0u;
   expect("I11");
+}
+TEST_F(CheckTest, I11LeavingAuxSlotThatARepairBringsBack) {
+  std::atomic<std::uint64_t>& word = *last_aux_word();
+  word = AuxWord::leaving(word);
+  expect("I11");
+  EXPECT_EQ(rig_.hit(path_, kMaskSwa), 0u);
+  rig_.tree().repair();
+  EXPECT_SOUND(rig_);
+  EXPECT_EQ(rig_.hit(path_, kMaskSwa), 40u);
 }
 TEST_F(CheckTest, I11SideListThatLeavesTheBlocks) {
   rig_.tree().control().sides.free_head = 0xfffffff0u;
