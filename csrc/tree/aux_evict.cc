@@ -7,6 +7,8 @@
 // scan the pins (seq_cst), show pinned ones again {version + 1}, only then clear the rest
 // {version + 1, absent} and free their slots. Killed anywhere before the commit: undone as a whole.
 // A leaving word still names its slot: even without its log, a rebuild gives it back to its pins.
+// Where a side block is wanted, not slots, the lists of both pools are looked through, and only
+// blocks without a pinned slot are emptied.
 #include <algorithm>
 
 #include "tree/tree.h"
@@ -49,7 +51,8 @@ void Tree::choose_words(std::uint32_t list, std::uint32_t wanted, bool for_side,
       sides_.push_back(id, list);
       continue;
     }
-    const std::uint32_t low = spared_depth(sides_.block(id).segment.load(kRelaxed), keep);
+    std::uint32_t low = spared_depth(sides_.block(id).segment.load(kRelaxed), keep);
+    if (for_side && low != 0) low = segment_blocks();  // what keeps a slot keeps its block
     const std::uint32_t before = batch.words;
     for (std::uint32_t q = 0; q < aux_pools(); ++q) {
       if (q != list && !for_side) continue;
@@ -133,15 +136,18 @@ std::uint32_t Tree::evict_aux_until(Component c, std::uint32_t wanted, bool for_
   if (control_->zombies.load(kRelaxed) != 0) sweep();
   const auto freed = [&] { return pool(c).free_count() - free_before; };
   std::uint32_t list = aux_index(c);
+  std::uint32_t lists = for_side ? aux_pools() : 1;  // to look through: a side block serves all
   EvictionLap lap;
   while (for_side ? sides_.free_count() == 0 : freed() < wanted) {
-    if (for_side && sides_.front(list) == 0 && aux_pools() > 1) list = 1 - list;
     collect_pins(for_side ? kMaskSwa | kMaskMamba : aux_mask(list));
     AuxBatch batch;
     choose_words(list, for_side ? 0 : wanted - freed(), for_side, keep, batch, lap);
     if (batch.words == 0) {
       commit();
-      if (sides_.front(list) == 0 || !lap.look_again()) break;
+      if (sides_.front(list) != 0 && lap.look_again()) continue;
+      if (--lists == 0) break;
+      list = 1 - list;
+      lap = EvictionLap{};
       continue;
     }
     control_->clock.fetch_add(1, kRelaxed);

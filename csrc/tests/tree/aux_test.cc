@@ -280,6 +280,64 @@ TEST_F(AuxTest, WhenAllSideBlocksArePinnedAnInsertIsMempoolFull) {
   EXPECT_SOUND(rig);
 }
 
+// Fills the side blocks of `rig`: MAMBA alone in the first `mambas`, SWA alone, and pinned, in the
+// others but `left`.
+void fill_sides(TreeRig& rig, std::uint32_t mambas, std::uint32_t left = 0) {
+  const std::uint32_t sides = rig.tree().layout().side_blocks - 1 - left;
+  for (std::uint32_t i = 0; i < sides; ++i) {
+    const Path path = make_path(i, 1);
+    rig.put(path);
+    rig.put_aux(i < mambas ? kMamba : kSwa, path, 1);
+    if (i >= mambas) rig.pin(rig.find(path, kMaskSwa), i, kMaskFull | kMaskSwa);
+  }
+}
+
+TEST_F(AuxTest, WhenItsOwnSideBlocksArePinnedAnInsertTakesOneOfTheOtherPool) {
+  TreeRig rig(small_plan(400, 48, 12, kWindow));
+  constexpr std::uint32_t kMambas = 3;
+  fill_sides(rig, kMambas);
+  for (std::uint32_t i = 0; i < kMambas; ++i) {
+    const Path path = make_path(1000 + i, 1);
+    rig.put(path);
+    rig.put_aux(kSwa, path, 1);
+    rig.pin(rig.find(path, kMaskSwa), 60 + i, kMaskFull | kMaskSwa);
+    EXPECT_EQ(rig.hit(make_path(i, 1), kMaskMamba), 0u) << "the oldest goes first";
+    EXPECT_EQ(rig.free_slots(kMamba), 12 - kMambas + i + 1) << "and no other";
+    ASSERT_SOUND(rig);
+  }
+  const Path path = make_path(2000, 1);
+  rig.put(path);
+  const Slots slots = rig.allocate(1, kMamba);
+  EXPECT_EQ(rig.insert_aux(kMamba, path, slots).error, ErrorCode::MEMPOOL_FULL);
+  rig.unpin(61);
+  EXPECT_EQ(rig.insert_aux(kMamba, path, slots).error, ErrorCode::OK);
+  EXPECT_EQ(rig.hit(make_path(1001, 1), kMaskSwa), 0u);
+  EXPECT_SOUND(rig);
+}
+
+TEST_F(AuxTest, ASideBlockWithAPinnedSlotKeepsItsOtherSlotsToo) {
+  TreeRig rig(small_plan(400, 48, 12, kWindow));
+  const Path shared = make_path(500, 8);
+  rig.put(shared);
+  rig.put_aux(kSwa, first_of(shared, 1), 1);
+  rig.put_aux(kSwa, shared, 1);
+  rig.put_aux(kMamba, shared, 1);
+  rig.pin(rig.find(first_of(shared, 1), kMaskSwa), 63, kMaskFull | kMaskSwa);
+  fill_sides(rig, /*mambas=*/0, /*left=*/1);
+  const Path path = make_path(1000, 1);
+  rig.put(path);
+  for (const Component c : {kSwa, kMamba}) {
+    const Slots slots = rig.allocate(1, c);
+    ASSERT_EQ(slots.size(), 1u);
+    const std::uint32_t free_before = rig.free_slots(c);
+    EXPECT_EQ(rig.insert_aux(c, path, slots).error, ErrorCode::MEMPOOL_FULL);
+    EXPECT_EQ(rig.free_slots(c), free_before) << "evicted in vain";
+    rig.tree().recycle(c, slots);
+  }
+  EXPECT_EQ(rig.hit(shared, kMaskMamba), 8u);
+  EXPECT_SOUND(rig);
+}
+
 TEST_F(AuxTest, ChangedAuxWordsAndSidesAreNoticedByValidate) {
   const Path path = make_path(1, 20);
   put_with_window(path);
