@@ -214,7 +214,7 @@ void Tree::spare_pinned(std::span<Victim> batch, bool truncated, EvictionLap& la
 
 std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protected keep) noexcept {
   const std::uint32_t free_before = pool(Component::kFull).free_count();
-  if (control_->zombies.load(kRelaxed) != 0) sweep();
+  if (control_->zombies.load(kRelaxed) != 0 && !sweep()) return 0;
   const auto freed = [&] { return pool(Component::kFull).free_count() - free_before; };
   EvictionLap lap;
   while (for_segment ? !arena_.can_pop_any() : freed() < wanted) {

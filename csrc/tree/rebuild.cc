@@ -57,6 +57,13 @@ void Tree::normalise_heads(bool to_zombie) noexcept {
   });
 }
 
+bool Tree::parent_fits(Segment child) const noexcept {
+  if (child.parent() == 0) return child.start() == 0;
+  if (!arena_.valid(child.parent())) return false;
+  const Segment parent = segment(child.parent());
+  return parent.start() < child.start() && child.start() <= parent.start() + parent.head().count;
+}
+
 bool Tree::drop_orphans() noexcept {
   bool changed = false;
   const std::uint32_t s = segment_blocks();
@@ -65,17 +72,11 @@ bool Tree::drop_orphans() noexcept {
     const SegmentHead head = SegmentHead::unpack(word);
     if (!head.live()) return;
     const Position start = orphan.start();
-    const SegmentId parent = orphan.parent();
-    bool good = start / s == (start + head.count - 1) / s;
-    if (parent == 0) {
-      good = good && start == 0;
-    } else if (good && arena_.valid(parent) && segment(parent).head().live()) {
-      const Position begin = segment(parent).start();
-      good = begin < start && start <= begin + segment(parent).head().count;
-    } else {
-      good = false;
+    const bool one_range = start / s == (start + head.count - 1) / s;
+    if (one_range && parent_fits(orphan) &&
+        (orphan.parent() == 0 || segment(orphan.parent()).head().live())) {
+      return;
     }
-    if (good) return;
     const SegmentState state =
         mutant(Mutant::kRebuildFreesBadSegments) ? SegmentState::kFree : SegmentState::kZombie;
     const std::uint32_t count = state == SegmentState::kFree ? 0 : head.count;

@@ -9,7 +9,9 @@
 //
 // Killed between R1 and R4: recovery turns what is still LIVE into ZOMBIE and rebuilds.
 // The sweep frees one zombie per transaction, keeps pinned zombies and their ancestors, and
-// publishes nothing: `cleared` has said it.
+// publishes nothing: `cleared` has said it. A repair of damaged memory makes zombies too; while one
+// of these is pinned and does not know its parent, nobody can tell which FULL blocks its readers
+// use: then nothing is swept, and evict.cc takes nothing.
 #include "tree/tree.h"
 
 namespace radixshmem {
@@ -93,8 +95,9 @@ void Tree::free_zombie(SegmentId id) noexcept {
   commit();
 }
 
-void Tree::sweep() noexcept {
+bool Tree::sweep() noexcept {
   constexpr std::uint64_t kKeep = 1;
+  bool lost = false;
   for (SegmentId id = control_->zombie_head.load(kRelaxed); id != 0;
        id = arena_.header(id)->lru_next.load(kRelaxed)) {
     scratch_words_[id] = 0;
@@ -103,13 +106,16 @@ void Tree::sweep() noexcept {
     for (SegmentId id = pin.segment; arena_.valid(id); id = segment(id).parent()) {
       if (segment(id).head().state != SegmentState::kZombie || scratch_words_[id] == kKeep) break;
       scratch_words_[id] = kKeep;
+      lost = lost || !parent_fits(segment(id));
     }
   });
+  if (lost) return false;
   SegmentId next = 0;
   for (SegmentId id = control_->zombie_head.load(kRelaxed); id != 0; id = next) {
     next = arena_.header(id)->lru_next.load(kRelaxed);
     if (scratch_words_[id] != kKeep) free_zombie(id);
   }
+  return true;
 }
 
 }  // namespace radixshmem

@@ -139,8 +139,9 @@ class Tree final {
   std::uint32_t evict(std::uint32_t wanted) noexcept;
   std::uint32_t evict_aux(Component c, std::uint32_t wanted) noexcept;
   void reset() noexcept;
-  // Frees segments that a reset left behind and no pin protects any more.
-  void sweep() noexcept;
+  // Frees segments that a reset left behind and no pin protects any more. Returns: false when it
+  // cannot tell: a pinned segment has lost its ancestors, so that any FULL block may be pinned.
+  bool sweep() noexcept;
 
   // ---- recovery (recover.cc, rebuild.cc), lock
   // The first thing after taking a dead owner's lock. Idempotent, may itself be killed.
@@ -274,6 +275,8 @@ class Tree final {
   // rebuild.cc
   void rebuild() noexcept;
   void normalise_heads(bool to_zombie) noexcept;
+  // Returns: whether the parent that `child` names can be its parent (I3, dead or alive).
+  [[nodiscard]] bool parent_fits(Segment child) const noexcept;
   [[nodiscard]] bool drop_orphans() noexcept;
   [[nodiscard]] bool relink_tree() noexcept;
   void relink_sides() noexcept;
