@@ -42,6 +42,7 @@ Result<InsertOutcome> Session::insert(std::span<const BlockHash> hashes,
   const Call call(*this);
   if (!call) return refusal(call.code());
   if (auto writable = require_writable("insert"); !writable) return writable.error();
+  tree_->prefetch(hashes);
   InsertOutcome outcome;
   const std::size_t n = hashes.size();
   std::vector<std::int32_t> slots(given.begin(), given.end());

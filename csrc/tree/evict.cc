@@ -8,8 +8,8 @@
 //   E2  truncate: head = {version + 1, count = keep, hi = old count}   for all victims
 //   E4  scan ALL pins again (seq_cst against E2): a victim pinned deeper gets its count back
 //   E5  per victim: head = {version + 1, keep, keep} or FREE
-//   E6  its slots to the free list   E7 table entry, parent's children, free segment
-//   E8  commit: the whole batch is one transaction
+//   E6  its slots to the free list, or to whoever wants them   E7 table entry, parent's children,
+//   free segment E8  commit: the whole batch is one transaction
 //
 // The order truncate, scan, free must not change: a reader publishes its pin and then validates
 // versions, so either it sees the truncation or the scan sees its pin. Readers never wait.
@@ -118,7 +118,7 @@ std::uint32_t Tree::choose_victims(std::uint32_t wanted, bool for_segment, Prote
   return victims;
 }
 
-std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
+std::uint32_t Tree::free_victim(const Victim& victim, Grant* grant) noexcept {
   const SegmentId id = victim.segment;
   const Segment cut = segment(id);
   const Position start = cut.start();
@@ -138,7 +138,14 @@ std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
   std::array<std::int32_t, kMaxSegmentBlocks> slots;
   RADIX_CHECK(blocks <= slots.size(), blocks);
   cut.read_slots(victim.keep, std::span(slots).first(blocks));
-  freeing[0].add(slot_ids(std::span(slots).first(blocks)), FaultPoint::evict_owner);
+  const auto ids = slot_ids(std::span(slots).first(blocks));
+  if (grant != nullptr) {
+    pool(Component::kFull).set_owners(ids, grant->owner, FaultPoint::evict_owner);
+    std::ranges::copy(ids, grant->out.data() + grant->got);
+    grant->got += blocks;
+  } else {
+    freeing[0].add(ids, FaultPoint::evict_owner);
+  }
   ChangeRing::Batch events(&ring_, blocks);
   for (std::uint32_t i = victim.keep; i < victim.count; ++i) {
     events.add({ChangeKind::kRemoved, Component::kFull, start + i, cut.hash(i), 0});
@@ -178,7 +185,7 @@ std::uint32_t Tree::free_victim(const Victim& victim) noexcept {
 }
 
 std::uint32_t Tree::evict(std::uint32_t wanted) noexcept {
-  return evict_until(wanted, /*for_segment=*/false, Protected{});
+  return evict_until(wanted, /*for_segment=*/false, Protected{}, nullptr);
 }
 
 void Tree::truncate(std::span<const Victim> batch) noexcept {
@@ -212,16 +219,17 @@ void Tree::spare_pinned(std::span<Victim> batch, bool truncated, EvictionLap& la
   });
 }
 
-std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protected keep) noexcept {
+std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protected keep,
+                                Grant* grant) noexcept {
   const std::uint32_t free_before = pool(Component::kFull).free_count();
   if (control_->zombies.load(kRelaxed) != 0 && !sweep()) return 0;
-  const auto freed = [&] { return pool(Component::kFull).free_count() - free_before; };
+  std::uint32_t freed = pool(Component::kFull).free_count() - free_before;
   EvictionLap lap;
-  while (for_segment ? !arena_.can_pop_any() : freed() < wanted) {
+  while (for_segment ? !arena_.can_pop_any() : freed < wanted) {
     std::array<Victim, kMaxVictims> victims;
     collect_pins(kMaskFull);
     const std::uint32_t chosen =
-        choose_victims(for_segment ? 0 : wanted - freed(), for_segment, keep, victims, lap);
+        choose_victims(for_segment ? 0 : wanted - freed, for_segment, keep, victims, lap);
     if (chosen == 0) {
       commit();
       if (eviction_.front() == 0 || !lap.look_again()) break;
@@ -239,9 +247,10 @@ std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protecte
     std::uint32_t survivors = 0;
     for (const Victim& victim : batch) {
       if (victim.segment == 0) continue;
-      blocks += free_victim(victim);
+      blocks += free_victim(victim, grant);
       ++survivors;
     }
+    freed += blocks;
     if (survivors != 0) lap.restart();
     control_->work.eviction_victims.fetch_add(survivors, kRelaxed);
     control_->work.evicted_blocks.fetch_add(blocks, kRelaxed);
@@ -249,8 +258,11 @@ std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protecte
   }
   commit();
   // Who evicts once mostly does so again: the next victim is on its way until then.
-  if (const SegmentId next = eviction_.front(); next != 0) segment(next).prefetch();
-  return freed();
+  if (const SegmentId next = eviction_.front(); next != 0) {
+    segment(next).prefetch();
+    __builtin_prefetch(arena_.header(eviction_.next(next)));
+  }
+  return freed;
 }
 
 }  // namespace radixshmem

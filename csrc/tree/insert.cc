@@ -29,10 +29,13 @@ constexpr std::uint32_t kLargestClass = 3;
 
 }  // namespace
 
+void Tree::prefetch(std::span<const BlockHash> hashes) const noexcept {
+  for (std::size_t p = 0; p < hashes.size(); p += segment_blocks()) table_.prefetch(hashes[p]);
+}
+
 Tree::Walk Tree::walk(std::span<const BlockHash> hashes) const noexcept {
   Walk result;
   const auto n = static_cast<Position>(hashes.size());
-  for (Position p = 0; p < n; p += segment_blocks()) table_.prefetch(hashes[p]);
   while (result.matched < n) {
     const Position at = result.matched;
     const SegmentId id = table_.find(hashes[at], at);
@@ -201,7 +204,8 @@ Position Tree::attach(std::span<const BlockHash> hashes, std::span<const SlotId>
       fault_point(FaultPoint::evict_in_insert);
       const std::uint32_t depth = cur != 0 ? at - segment(cur).start() : 0;
       evict_until(0, /*for_segment=*/true,
-                  mutant(Mutant::kInsertEvictsOwnPath) ? Protected{} : Protected{cur, depth});
+                  mutant(Mutant::kInsertEvictsOwnPath) ? Protected{} : Protected{cur, depth},
+                  nullptr);
       if (arena_.can_pop_any()) continue;  // cur may have lost its tail: it can take an append now
     }
     const std::uint32_t size_class = available_class(choose_class(cur, at, range_end - at));

@@ -17,24 +17,27 @@ constexpr std::size_t kBatch = 64;
 std::uint32_t Tree::allocate(Component c, std::span<SlotId> out, ClientId self) noexcept {
   SlotPool& from = pool(c);
   const auto wanted = static_cast<std::uint32_t>(out.size());
+  const std::uint32_t owner = client_owner(self);
   if (from.free_count() < wanted) {
     control_->work.demand_evictions[static_cast<std::size_t>(c)].fetch_add(
         1, std::memory_order_relaxed);
-    const std::uint32_t missing = wanted - from.free_count();
     if (c == Component::kFull) {
-      evict(missing);
+      if (control_->zombies.load(std::memory_order_relaxed) != 0) (void)sweep();
     } else {
-      evict_aux(c, missing);
+      evict_aux(c, wanted - from.free_count());
+      if (from.free_count() < wanted) return 0;
     }
   }
   const std::uint32_t got = std::min(wanted, from.free_count());
-  if (c != Component::kFull && got < wanted) return 0;
   for (std::size_t begin = 0; begin < got; begin += kBatch) {
     const std::size_t count = std::min(kBatch, got - begin);
-    from.take(out.subspan(begin, count), client_owner(self));
+    from.take(out.subspan(begin, count), owner);
     commit();
   }
-  return got;
+  if (got == wanted) return got;
+  Grant rest{out.subspan(got), owner};
+  evict_until(wanted - got, /*for_segment=*/false, Protected{}, &rest);
+  return got + rest.got;
 }
 
 void Tree::recycle(Component c, std::span<const std::int32_t> slots) noexcept {

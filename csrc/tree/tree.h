@@ -125,6 +125,9 @@ class Tree final {
   std::uint32_t release_owned(Component c, std::span<const std::int32_t> slots, std::uint32_t owner,
                               bool to_quarantine) noexcept;
 
+  // Asks for what an insert of this path is going to look at first. No lock needed.
+  void prefetch(std::span<const BlockHash> hashes) const noexcept;
+
   // ---- mutations, lock
   // slots[i] is for the block at start + i; `hashes` is the path up to the last of them.
   // Requires for both: no slot is named twice. Nothing is allocated here: `slots` becomes `unused`.
@@ -168,6 +171,12 @@ class Tree final {
     std::uint32_t keep = 0;
   };
   static constexpr std::uint32_t kMaxVictims = 16;
+  // Where evicted FULL slots go instead of the free list.
+  struct Grant {
+    std::span<SlotId> out;  // room for all that is wanted
+    std::uint32_t owner = 0;
+    std::uint32_t got = 0;
+  };
   // What one insert must not evict while it looks for a free segment.
   struct Protected {
     SegmentId segment = 0;
@@ -202,14 +211,15 @@ class Tree final {
   void count_live(int segments, std::int64_t blocks) noexcept;
 
   // evict.cc
-  std::uint32_t evict_until(std::uint32_t wanted, bool for_segment, Protected keep) noexcept;
+  std::uint32_t evict_until(std::uint32_t wanted, bool for_segment, Protected keep,
+                            Grant* grant) noexcept;
   [[nodiscard]] std::uint32_t choose_victims(std::uint32_t wanted, bool for_segment, Protected keep,
                                              std::array<Victim, kMaxVictims>& out,
                                              EvictionLap& lap) noexcept;
   void truncate(std::span<const Victim> batch) noexcept;
   // Takes pinned segments out of the batch; gives them their count back if they were truncated.
   void spare_pinned(std::span<Victim> batch, bool truncated, EvictionLap& lap) noexcept;
-  [[nodiscard]] std::uint32_t free_victim(const Victim& victim) noexcept;
+  [[nodiscard]] std::uint32_t free_victim(const Victim& victim, Grant* grant) noexcept;
   // Notes the depth of pins whose mask has one of the components of `mask`.
   void collect_pins(std::uint32_t mask) noexcept;
   [[nodiscard]] std::uint32_t pinned_depth(SegmentId id) const noexcept;
