@@ -3,9 +3,11 @@
 #include "shm/memory_limits.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <fstream>
+#include <iomanip>
 #include <iterator>
 #include <sstream>
 #include <string_view>
@@ -123,15 +125,19 @@ std::uint64_t free_huge_bytes(std::uint64_t page_bytes) {
   return pages > kNoLimitFrom / page_bytes ? kUnlimited : pages * page_bytes;
 }
 
-std::string gib(std::uint64_t bytes) {
-  std::ostringstream text;
-  text.setf(std::ios::fixed);
-  text.precision(2);
-  text << bytes << " bytes (" << static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0) << " GiB)";
-  return text.str();
-}
-
 }  // namespace
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::string text = std::to_string(bytes) + " bytes";
+  if (bytes < 1024) return text;
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; value >= 1023.5 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  std::ostringstream rounded;
+  rounded << std::fixed << std::setprecision(value < 9.995 ? 2 : value < 99.95 ? 1 : 0) << value;
+  return text + " (" + rounded.str() + " " + kUnits[unit] + ")";
+}
 
 CgroupRoom cgroup_room(const std::string& proc_cgroup, const std::string& mountinfo) {
   CgroupRoom room;
@@ -173,9 +179,9 @@ Result<MemoryLimits> measure_limits(const std::string& directory, std::uint64_t 
 
 Result<> check_limits(const MemoryLimits& limits, const std::string& name, std::uint64_t bytes,
                       std::uint64_t huge_page_bytes) {
-  const std::string what = "region " + name + " needs " + gib(bytes) + ", but ";
+  const std::string what = "region " + name + " needs " + size_text(bytes) + ", but ";
   if (bytes > limits.filesystem_free_bytes) {
-    const std::string free_text = gib(limits.filesystem_free_bytes) + " free";
+    const std::string free_text = size_text(limits.filesystem_free_bytes) + " free";
     if (huge_page_bytes != 0) {
       return Error{ErrorCode::SYSTEM,
                    what + "the huge page pool has only " + free_text + ": reserve " +
@@ -194,7 +200,7 @@ Result<> check_limits(const MemoryLimits& limits, const std::string& name, std::
   // Huge pages are accounted by the hugetlb controller, not by the memory controller.
   if (huge_page_bytes == 0 && bytes > limits.cgroup_free_bytes) {
     return Error{ErrorCode::SYSTEM, what + "the memory limit of cgroup " + limits.cgroup +
-                                        " leaves only " + gib(limits.cgroup_free_bytes) +
+                                        " leaves only " + size_text(limits.cgroup_free_bytes) +
                                         ": raise it (memory.max, or memory.limit_in_bytes; " +
                                         "`--memory=...` of a container), or ask for less"};
   }

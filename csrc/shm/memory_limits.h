@@ -28,6 +28,9 @@ struct CgroupRoom {
   std::string directory;
 };
 
+// Returns: "22544384 bytes (21.5 MiB)": exact, and for a person.
+[[nodiscard]] std::string size_text(std::uint64_t bytes);
+
 // `proc_cgroup` and `mountinfo` are the texts of /proc/self/cgroup and /proc/self/mountinfo.
 // Page cache that the kernel can drop counts as free. What cannot be read counts as no limit.
 [[nodiscard]] CgroupRoom cgroup_room(const std::string& proc_cgroup, const std::string& mountinfo);

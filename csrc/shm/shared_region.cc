@@ -85,7 +85,7 @@ int reserve(int fd, std::uint64_t bytes) {
 }
 
 Error reserve_error(const std::string& path, std::uint64_t bytes, bool huge, int error) {
-  std::string text = "cannot reserve " + std::to_string(bytes) + " bytes for " + path;
+  std::string text = "cannot reserve " + size_text(bytes) + " for " + path;
   if (error == ENOSPC || error == ENOMEM) {
     text += huge
                 ? " (too few free huge pages: raise vm.nr_hugepages)"

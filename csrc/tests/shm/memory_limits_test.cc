@@ -102,6 +102,18 @@ TEST(MeasureLimits, knows_the_free_space_of_a_directory) {
   EXPECT_FALSE(measure_limits("/nowhere/at/all", 0).ok());
 }
 
+TEST(SizeText, has_three_digits_in_the_unit_that_fits) {
+  EXPECT_EQ(size_text(0), "0 bytes");
+  EXPECT_EQ(size_text(1023), "1023 bytes");
+  EXPECT_EQ(size_text(4096), "4096 bytes (4.00 KiB)");
+  EXPECT_EQ(size_text(22544384), "22544384 bytes (21.5 MiB)");
+  EXPECT_EQ(size_text(512 * kMiB), "536870912 bytes (512 MiB)");
+  EXPECT_EQ(size_text(kMiB - 1), "1048575 bytes (1.00 MiB)");
+  EXPECT_EQ(size_text(10 * kMiB - 1), "10485759 bytes (10.0 MiB)");
+  EXPECT_EQ(size_text(std::uint64_t{3} << 39), "1649267441664 bytes (1.50 TiB)");
+  EXPECT_EQ(size_text(kUnlimited), "18446744073709551615 bytes (16384 PiB)");
+}
+
 TEST(CheckLimits, accepts_what_fits_exactly) {
   const MemoryLimits limits{kMiB, kMiB, "/cg"};
   EXPECT_TRUE(check_limits(limits, "/r", kMiB, 0).ok());
@@ -120,7 +132,7 @@ TEST(CheckLimits, names_the_cgroup_and_its_limit) {
   const Result<> result = check_limits({kUnlimited, 4096, "/sys/fs/cgroup/job"}, "/r", 8192, 0);
   ASSERT_FALSE(result.ok());
   const std::string& message = result.error().message;
-  for (const char* part : {"/r", "8192", "4096", "/sys/fs/cgroup/job", "memory.max"}) {
+  for (const char* part : {"/r", "8192", "4096 bytes (4.00 KiB)", "/sys/fs/cgroup/job", "memory.max"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " not in: " << message;
   }
 }
