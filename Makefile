@@ -12,6 +12,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
+INSTALL := $(PIP) install --no-build-isolation --config-settings=build-dir=build/python
 NATIVE := $(shell find csrc cmake CMakeLists.txt -type f \( -name '*.h' -o -name '*.cc' \
 	-o -name 'CMakeLists.txt' -o -name '*.cmake' \) -not -path 'csrc/tests/*' -not -path 'csrc/fuzz/*')
 
@@ -41,24 +42,31 @@ format: $(STAMPS)/test
 clean:
 	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache
 
+# A stamp is as old as the begin of its step: what is saved while the step runs is newer than it.
+BEGIN = @mkdir -p $(STAMPS) && touch $@.begun && echo
+END = @mv $@.begun $@
+
 # What pip needs to build without isolation; `pip install .` finds these by itself.
 $(STAMPS)/venv: scripts/setup_system.sh
-	PYTHON="$(PYTHON)" sh scripts/setup_system.sh
-	$(PYTHON) -m venv "$(VENV)"
-	$(PIP) install --upgrade scikit-build-core pybind11
-	@mkdir -p $(STAMPS) && touch $@
+	$(BEGIN) "making $(VENV) with the build tools"
+	@PYTHON="$(PYTHON)" sh scripts/setup_system.sh
+	@$(PYTHON) -m venv "$(VENV)"
+	@$(PIP) install --upgrade scikit-build-core pybind11
+	$(END)
 
 $(STAMPS)/installed: $(STAMPS)/venv pyproject.toml $(NATIVE)
-	@echo "compiling the extension; the first time takes a few minutes"
-	$(PIP) install --no-build-isolation --config-settings=build-dir=build/python -e .
-	@touch $@
+	$(BEGIN) "installing dependencies, compiling the extension; the first time takes a few minutes"
+	@$(INSTALL) -e .
+	$(END)
 
 $(STAMPS)/test: $(STAMPS)/installed
-	$(PIP) install --no-build-isolation --config-settings=build-dir=build/python -e '.[test]'
-	@touch $@
+	$(BEGIN) "installing the tools of the tests"
+	@$(INSTALL) -e '.[test]'
+	$(END)
 
 $(STAMPS)/bench: $(STAMPS)/installed
-	$(PIP) install --no-build-isolation --config-settings=build-dir=build/python -e '.[bench]'
-	cmake -S . -B build/bench -DCMAKE_BUILD_TYPE=Release -DRADIX_BENCH=ON -DRADIX_PYTHON=OFF >/dev/null
+	$(BEGIN) "installing the peers of the benchmarks and compiling the C++ ones"
+	@$(INSTALL) -e '.[bench]'
+	@cmake -S . -B build/bench -DCMAKE_BUILD_TYPE=Release -DRADIX_BENCH=ON -DRADIX_PYTHON=OFF >/dev/null
 	cmake --build build/bench -j 2
-	@touch $@
+	$(END)

@@ -234,3 +234,46 @@ def test_every_allowed_skip_is_a_test_that_exists() -> None:
             file, _, test = line.partition("::")
             text = (_ROOT / file).read_text(encoding="utf-8")
             assert not test or f"def {test}(" in text, line
+
+
+# ---------------------------------------------------------------- the stamps of the Makefile
+
+# Saves a source file while it "installs": with a time that is newer than anything before.
+_SAVING_PIP = """#!/bin/sh
+echo installed >>log
+touch old
+until [ csrc/a.cc -nt old ]; do touch csrc/a.cc; done
+"""
+
+
+def _make(folder: Path) -> str:
+    result = subprocess.run(
+        ["make", "VENV=venv", "venv/stamps/installed"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_source_saved_during_the_install_is_installed_by_the_next_make(tmp_path: Path) -> None:
+    shutil.copy(_ROOT / "Makefile", tmp_path)
+    for name in ("CMakeLists.txt", "csrc/a.cc", "cmake/b.cmake", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    scripts, pip = tmp_path / "scripts" / "setup_system.sh", tmp_path / "venv" / "bin" / "pip"
+    for path in (scripts, pip, tmp_path / "venv" / "stamps" / "venv"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    pip.write_text(_SAVING_PIP, encoding="utf-8")
+    pip.chmod(0o755)
+    said = _make(tmp_path)
+    assert len(said.splitlines()) == 1, said
+    assert "compiling the extension" in said
+    pip.write_text("#!/bin/sh\necho installed >>log\n", encoding="utf-8")
+    _make(tmp_path)  # takes what was saved
+    assert _make(tmp_path).strip().endswith("is up to date.")
+    assert (tmp_path / "log").read_text(encoding="utf-8").split() == ["installed"] * 2
