@@ -70,6 +70,20 @@ def test_front_door_has_every_public_name(tmp_path: Path) -> None:
     assert wanted <= set(_run(program, tmp_path).split())
 
 
+def test_package_runs_as_the_server_command(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "radixshmem", "check"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == 2
+    assert "radix-server check: error: " not in result.stderr
+    assert "check needs the name of a server" in result.stderr
+
+
 def test_import_loads_no_engine_and_no_optional_package(tmp_path: Path) -> None:
     program = "import sys, radixshmem; print(*{name.split('.')[0] for name in sys.modules})"
     loaded = set(_run(program, tmp_path).split())
