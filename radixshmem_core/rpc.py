@@ -128,18 +128,18 @@ def connect(path: str, timeout_s: float) -> socket.socket:
     try:
         connection.settimeout(timeout_s)
         connection.connect(path)
-    except PermissionError as error:
+    except PermissionError:
         connection.close()
         raise RadixError(
             f"user {os.geteuid()} may not use the radix-server at {path}; run as its user, or "
             "start it with --group and be a member of that group"
-        ) from error
+        ) from None
     except OSError as error:
         connection.close()
         raise ServerNotReady(
             f"no radix-server answers at {path} ({error.strerror or error}); start one, or give "
             "its endpoint"
-        ) from error
+        ) from None
     return connection
 
 
@@ -151,12 +151,12 @@ def exchange(connection: socket.socket, request: Request, timeout_s: float) -> R
         connection.sendall(frame(request))
         length = body_length(_receive(connection, _LENGTH.size, deadline))
         reply = _replies.decode(_receive(connection, length, deadline))
-    except TimeoutError as error:
-        raise TimeoutError(f"the radix-server did not answer within {timeout_s:g} s") from error
+    except TimeoutError:
+        raise TimeoutError(f"the radix-server did not answer within {timeout_s:g} s") from None
     except OSError as error:
-        raise ServerNotReady(f"the radix-server went away while asked ({error})") from error
+        raise ServerNotReady(f"the radix-server went away while asked ({error})") from None
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"the radix-server speaks another protocol: {error}") from error
+        raise ProtocolError(f"the radix-server speaks another protocol: {error}") from None
     if isinstance(reply, Failure):
         raise _EXCEPTIONS.get(reply.kind, RadixError)(reply.message)
     return reply

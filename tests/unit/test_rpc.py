@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,11 @@ INFO = Info(
     uptime=1.0,
     version="0",
 )
+
+
+def tracebacks(error: BaseException) -> int:
+    """How many a user sees for it."""
+    return "".join(traceback.format_exception(error)).count("Traceback (most recent call last)")
 
 
 class Server:
@@ -144,8 +150,9 @@ def test_message_cut_short_is_a_reason_too(
 
 
 def test_deadline_of_a_reply(server: Server) -> None:
-    with pytest.raises(TimeoutError, match="did not answer within"):
+    with pytest.raises(TimeoutError, match="did not answer within") as raised:
         ask(server.path, WaitReady(timeout_s=60), 0.05)
+    assert tracebacks(raised.value) == 1
 
 
 def test_close_ends_connections_and_removes_the_file(tmp_path: Path) -> None:
@@ -159,8 +166,9 @@ def test_close_ends_connections_and_removes_the_file(tmp_path: Path) -> None:
 
 
 def test_no_server_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ServerNotReady, match=r"no radix-server answers at .*absent"):
+    with pytest.raises(ServerNotReady, match=r"no radix-server answers at .*absent") as raised:
         ask(str(tmp_path / "absent.sock"), Hello(), 5)
+    assert tracebacks(raised.value) == 1
 
 
 def test_unknown_exceptions_travel_as_radix_errors() -> None:
