@@ -66,9 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         _verb_parsers[verb] = sub
         sub.add_argument("--json", action="store_true", help="print JSON instead of text")
         if verb == "start":
-            sub.usage = (
-                "radix-server [start] --name /x --data-bytes SIZE [--config FILE] [option ...]"
-            )
+            sub.usage = "radix-server [start] --name /x --data-bytes SIZE [--config FILE] [...]"
             add_config_flags(sub)
             sub.add_argument("--verbose", action="store_true", help="log debug messages")
         else:

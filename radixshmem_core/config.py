@@ -38,11 +38,11 @@ def _local(default: Any, help_text: str, **extra: Any) -> Any:
 
 
 def _cluster(default: Any, help_text: str, **extra: Any) -> Any:
-    return _option(default, "cluster", f"{help_text} (no effect yet)", **extra)
+    return _option(default, "cluster", help_text, **extra)
 
 
 def _data_plane(default: Any, help_text: str, **extra: Any) -> Any:
-    return _option(default, "data plane", f"{help_text} (no effect yet)", **extra)
+    return _option(default, "data plane", help_text, **extra)
 
 
 @dataclasses.dataclass(slots=True)

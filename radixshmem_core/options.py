@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import difflib
 import sys
+import textwrap
 import types
 import typing
 from pathlib import Path
@@ -24,6 +25,9 @@ else:
     import tomli as tomllib
 
 __all__ = ["add_config_flags", "config_from_flags", "load_config", "near_names"]
+
+
+_HELP_WIDTH = 76
 
 
 def near_names(name: str, known: list[str]) -> str:
@@ -51,24 +55,31 @@ def load_config(path: str | Path) -> dict[str, Any]:
 
 
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag for each field of `ServerConfig`, and --config. Absent flags stay absent."""
+    """One flag for each field of `ServerConfig`, and --config. Absent flags stay absent.
+
+    The help names those that have no effect in this version in one paragraph.
+    """
     parser.add_argument(
         "--config", metavar="FILE", help="TOML file with the same options; flags win over it"
     )
     hints = typing.get_type_hints(ServerConfig)
-    groups: dict[str, Any] = {}
+    group = parser.add_argument_group("server")
+    later = []
     for field in dataclasses.fields(ServerConfig):
-        title = field.metadata["group"]
-        if title not in groups:
-            groups[title] = parser.add_argument_group(title)
         flag = "--" + field.name.replace("_", "-")
-        groups[title].add_argument(
+        works = field.metadata["group"] == "server"
+        if not works:
+            later.append(flag)
+        group.add_argument(
             flag,
             dest=field.name,
             default=argparse.SUPPRESS,
-            help=_help(field),
+            help=_help(field) if works else argparse.SUPPRESS,
             **_flag_form(field, hints[field.name]),
         )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # does not break names in two
+    listed = textwrap.fill(", ".join(later), _HELP_WIDTH, break_on_hyphens=False)
+    parser.add_argument_group("accepted for clusters, without effect in this version", listed)
 
 
 def _help(field: dataclasses.Field[Any]) -> str:

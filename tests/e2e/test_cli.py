@@ -248,7 +248,17 @@ def test_help_lists_the_verbs() -> None:
     text = command("--help").stdout
     for verb in ("start", "status", "check", "top", "dump", "pins"):
         assert f"\n    {verb} " in text
-    assert "--background-evict-ratio" in command("start", "--help").stdout
+    text = command("start", "--help").stdout
+    assert "--background-evict-ratio" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    here, later = text.split("accepted for clusters, without effect in this version:\n")
+    flags = [
+        "--" + field.name.replace("_", "-")
+        for field in dataclasses.fields(ServerConfig)
+        if field.metadata["group"] != "server"
+    ]
+    assert later.replace(",", " ").split() == flags
+    assert [flag for flag in flags if flag in here] == []
     assert command("--version").stdout.startswith("radixshmem ")
 
 
