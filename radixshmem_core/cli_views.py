@@ -32,6 +32,7 @@ from .rpc import ProtocolError, ask, socket_path
 __all__ = ["check", "dump", "pins", "status", "top"]
 
 _ASK_TIMEOUT_S = 10.0
+_CHECK_ADVICE = "docs/recovery.md says under Invariants what each is and what to do"
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -86,7 +87,7 @@ def check(arguments: argparse.Namespace) -> int:
         for violation in violations:
             print(violation)
         count = len(violations)
-        verdict = f"{count} violated" if count else "every invariant holds"
+        verdict = f"{count} violated; {_CHECK_ADVICE}" if count else "every invariant holds"
         print(f"{arguments.name}: {verdict}")
     return 1 if violations else 0
 

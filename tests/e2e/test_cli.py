@@ -146,6 +146,7 @@ def test_check_names_the_violated_invariant(client: RadixClient) -> None:
         done = command("check", client.name)
         assert done.returncode == 1
         assert "I1" in done.stdout
+        assert "docs/recovery.md says under Invariants" in done.stdout
         report = command("check", client.name, "--json")
         assert (report.returncode, json.loads(report.stdout)["ok"]) == (1, False)
         assert command("check", client.name, "--repair").returncode == 0

@@ -180,6 +180,20 @@ def test_size_classes_follow_from_the_sizes_of_an_entry() -> None:
         assert int(in_page) == 65536 // int(size)
 
 
+# ---------------------------------------------------------------- recovery.md
+
+
+def test_every_invariant_of_check_has_its_row() -> None:
+    recovery = (ROOT / "docs" / "recovery.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (I\d+) \|", recovery.split("## Invariants")[1], re.M)
+    header = (ROOT / "csrc" / "tree" / "tree.h").read_text(encoding="utf-8").split("#pragma")[0]
+    assert listed == [f"I{number}" for number in range(1, len(listed) + 1)]
+    assert set(listed) == set(re.findall(r"\bI\d+\b", header))
+    printed = re.findall(r'"(I\d+) ', (ROOT / "csrc/tree/check.cc").read_text(encoding="utf-8"))
+    assert printed
+    assert set(printed) <= set(listed)
+
+
 # ---------------------------------------------------------------- code in documents
 
 
