@@ -80,8 +80,20 @@ def memory_table(report: dict[str, Any]) -> Table:
         )
     per_block = report["index_bytes_per_block"]
     if per_block is not None:
-        table.add_row("index per block", f"{per_block:.1f} B", "", "segments, table, owner words")
+        least = _blocks_to_tell(report["counters"]["full_slots"])
+        told = report["counters"]["blocks"] >= least
+        table.add_row(
+            "index per block",
+            f"{per_block:.1f} B" if told else "-",
+            "",
+            "segments, table, owner words" if told else f"told from {least:,} blocks on",
+        )
     return table
+
+
+def _blocks_to_tell(full_slots: int) -> int:
+    """Below so many blocks what an empty index has anyway would make up the share of a block."""
+    return max(1000, full_slots // 10)
 
 
 def counter_table(counters: dict[str, int]) -> Table:

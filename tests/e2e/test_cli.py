@@ -9,6 +9,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import signal
 import struct
 from collections.abc import Callable, Iterator
@@ -88,9 +89,19 @@ def test_status_shows_one_memory_table(client: RadixClient) -> None:
     assert sum(row["reserved_bytes"] for row in parts) == 2 * whole["reserved_bytes"]
     assert 0 < report["index_bytes_per_block"] == whole["used_bytes"] / 70
     text = command("status", client.name).stdout
-    assert "index per block" in text
+    assert re.search(r"index per block +- +told from 1,000 blocks on", text)
     assert "0.875 of the blocks asked for" in text
     assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_status_tells_the_index_per_block_once_the_cache_fills(region_name: str) -> None:
+    config = ServerConfig(region_name, data_bytes="5M")
+    with RadixServer(config), RadixClient(region_name, GEOMETRY) as client:
+        client.insert(path_hashes(999), client.allocate_slots(999))
+        assert re.search(r"index per block +- ", command("status", region_name).stdout)
+        client.insert(path_hashes(1, seed=1), client.allocate_slots(1))
+        text = command("status", region_name).stdout
+        assert re.search(r"index per block +\d+\.\d B +segments, table, owner words", text)
 
 
 def test_top_counts_what_happens(client: RadixClient) -> None:
