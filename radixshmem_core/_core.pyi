@@ -214,6 +214,9 @@ class IndexServer:
 
 # ---------------------------------------------------------------- slots
 
+def check_room(need: str, bytes: int, hugepage_path: str) -> None:
+    """RadixError, naming what to raise, when `bytes` do not fit now. It begins with `need`."""
+
 @final
 class SlotStore:
     """The mapped SlotStore region: pools of fixed-size slots."""
@@ -233,9 +236,6 @@ class SlotStore:
         names the fix when it does not fit); does not touch the pages: see `prefault`."""
     @staticmethod
     def attach(name: str, hugepage_path: str, timeout_ms: int, read_only: bool) -> SlotStore: ...
-    @staticmethod
-    def check_room(name: str, bytes: int, hugepage_path: str) -> None:
-        """RadixError, naming what to raise, when a region of `bytes` does not fit now."""
     @staticmethod
     def destroy(name: str, hugepage_path: str) -> bool:
         """Delete the region's file; False when there was none."""

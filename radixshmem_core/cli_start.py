@@ -137,7 +137,7 @@ class TextEvents:
             )
             return f"{config.name} {how}: {pools}"
         if what == "failed":
-            return f"{config.name} could not take the geometry: {figures['error']}"
+            return f"{config.name} could not take the geometry, waits anew: {figures['error']}"
         return f"{config.name} stops"
 
     def _show_prefault(self, done_bytes: int, total_bytes: int) -> None:

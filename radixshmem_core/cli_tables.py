@@ -23,6 +23,10 @@ __all__ = [
 
 _COUNTERS_PER_ROW = 2
 _DUMPED_SLOTS = 4
+_MODE_NOTES = {
+    "waiting": " for the first client to say what a block is",
+    "failed": "; a client may try again, with the same or another geometry",
+}
 
 
 def _table(title: str, *columns: str, text_columns: tuple[int, ...] = (0,)) -> Table:
@@ -46,8 +50,7 @@ def state_table(report: dict[str, Any]) -> Table:
     """Mode, uptime, geometry and what is going on."""
     info = report["info"]
     table = _table(info["index_name"], "", "", text_columns=(0, 1))
-    waits = " for the first client to say what a block is"
-    table.add_row("mode", info["mode"] + (waits if info["mode"] == "waiting" else ""))
+    table.add_row("mode", info["mode"] + _MODE_NOTES.get(info["mode"], ""))
     if info["last_error"]:
         table.add_row("last error", info["last_error"])
     table.add_row("uptime", f"{info['uptime']:.0f} s")

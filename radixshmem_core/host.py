@@ -24,6 +24,7 @@ __all__ = [
     "check_directories",
     "check_memory",
     "clear_stale_socket",
+    "note_memlock",
     "raise_descriptor_limit",
 ]
 
@@ -60,13 +61,26 @@ def check_directories(config: ServerConfig, shm_directory: str = SHM_DIRECTORY) 
     return path
 
 
-def check_memory(data_name: str, config: ServerConfig) -> None:
-    """RadixError, naming what to raise, when the slots cannot fit the memory that is free now."""
-    size = config.slot_region_bytes
-    if size is None:
-        return
-    _core.SlotStore.check_room(data_name, size, config.hugepage_path)
+def check_memory(config: ServerConfig, plan: _core.IndexPlan, slot_bytes: int) -> None:
+    """RadixError, naming what to raise, when slots and index do not fit the memory free now."""
+    index_bytes = plan.region_bytes()
+    slots = f"{format_size(slot_bytes)} of slots (data_bytes)"
+    count = f"{plan.full_slots:,} slots" if plan.full_slots > 1 else "one slot or more"
+    index = (
+        f"{format_size(index_bytes)} of index for {count} (max_clients {plan.max_clients:,}, "
+        f"max_pins {plan.max_pins:,})"
+    )
+    if config.hugepage_path and slot_bytes:
+        _core.check_room(f"{config.name}: {slots} need", slot_bytes, config.hugepage_path)
+        slot_bytes = 0
+    parts = f"{slots} and {index} need" if slot_bytes else f"{index} needs"
+    _core.check_room(f"{config.name}: {parts}", slot_bytes + index_bytes, "")
+
+
+def note_memlock(config: ServerConfig) -> None:
+    """A line for whoever looks for why slots cannot be registered with a GPU or a NIC."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    size = config.slot_region_bytes or 0
     if limit != resource.RLIM_INFINITY and limit < size:
         _log.info(
             "memlock limit is %s, below data_bytes: registering the slots with a GPU or a NIC "

@@ -18,10 +18,10 @@ from . import _core
 from ._version import __version__
 from .config import ServerConfig
 from .errors import GeometryMismatch, RadixError
-from .host import access_of_group, check_memory
+from .host import access_of_group, check_memory, note_memlock
 from .messages import Info
-from .plan import SlotPlan, plan_slots
-from .regions import Regions, adopt_regions, clear_leftovers, create_regions, data_name_of
+from .plan import SlotPlan, plan_slots, smallest_plan
+from .regions import Regions, adopt_regions, clear_leftovers, create_regions
 from .values import Geometry
 
 __all__ = ["Events", "Node", "Runner"]
@@ -97,7 +97,9 @@ class Node:
                 return
             self._adopting = False
         await self._run(clear_leftovers, self.owner, self.config)
-        check_memory(data_name_of(self.config), self.config)
+        least = smallest_plan(self.config)
+        check_memory(self.config, least, self.config.slot_region_bytes or 0)
+        note_memlock(self.config)
 
     def announce(self) -> None:
         """Tell what `open` came to, once clients can connect."""

@@ -10,7 +10,7 @@ from . import _core
 from .config import ServerConfig
 from .values import ComponentType, Geometry
 
-__all__ = ["PoolPlan", "SlotPlan", "index_plan", "plan_slots", "ring_entries"]
+__all__ = ["PoolPlan", "SlotPlan", "index_plan", "plan_slots", "ring_entries", "smallest_plan"]
 
 DEFAULT_RING_ENTRIES = 1 << 16
 _MIN_RING_ENTRIES = 1 << 10
@@ -34,6 +34,12 @@ class SlotPlan:
     swa: PoolPlan | None
     mamba: PoolPlan | None
     has_store: bool
+
+    @property
+    def slot_region_bytes(self) -> int:
+        """What the slots take; 0 for an index-only server."""
+        pools = self.pools.values() if self.has_store else ()
+        return sum(pool.num_slots * pool.stride_bytes for pool in pools)
 
     @property
     def pools(self) -> dict[ComponentType, PoolPlan]:
@@ -130,18 +136,25 @@ def ring_entries(config: ServerConfig) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
-def index_plan(config: ServerConfig, slots: SlotPlan, identity: bytes) -> _core.IndexPlan:
-    """What the core needs to size and make the index region."""
+def smallest_plan(config: ServerConfig) -> _core.IndexPlan:
+    """The least index that a geometry may ask of this server: one slot where data_bytes decide."""
     plan = _core.IndexPlan()
-    plan.block_size = slots.geometry.block_size
-    plan.segment_blocks = 0
-    plan.full_slots = slots.full.num_slots
-    plan.swa_slots = slots.swa.num_slots if slots.swa else 0
-    plan.mamba_slots = slots.mamba.num_slots if slots.mamba else 0
-    plan.swa_window_blocks = slots.geometry.swa_window_blocks if slots.swa else 0
+    plan.block_size = 1
+    plan.full_slots = config.index_slots or 1
     plan.max_clients = config.max_clients
     plan.max_pins = config.max_pins
     plan.ring_entries = ring_entries(config)
     plan.lock_timeout_ms = max(1, round(config.lock_timeout_s * 1000))
+    return plan
+
+
+def index_plan(config: ServerConfig, slots: SlotPlan, identity: bytes) -> _core.IndexPlan:
+    """What the core needs to size and make the index region."""
+    plan = smallest_plan(config)
+    plan.block_size = slots.geometry.block_size
+    plan.full_slots = slots.full.num_slots
+    plan.swa_slots = slots.swa.num_slots if slots.swa else 0
+    plan.mamba_slots = slots.mamba.num_slots if slots.mamba else 0
+    plan.swa_window_blocks = slots.geometry.swa_window_blocks if slots.swa else 0
     plan.identity = identity
     return plan

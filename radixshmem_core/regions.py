@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from . import _core
 from .config import ServerConfig
 from .errors import GeometryMismatch, RadixError, ServerNotReady
-from .host import access_of_group
+from .host import access_of_group, check_memory
 from .identity import Identity
 from .ownership import FileLock, region_file
 from .plan import SlotPlan, index_plan
@@ -122,7 +122,7 @@ def create_regions(owner: _core.IndexServer, config: ServerConfig, slots: SlotPl
     """Make both regions and publish the index. Undoes the first when the second fails."""
     identity = Identity.make(config, data_name_of(config), slots)
     plan = index_plan(config, slots, identity.encode())
-    plan.region_bytes()  # an impossible plan fails before anything is made
+    check_memory(config, plan, slots.slot_region_bytes)  # before anything is made
     store = lock = None
     with contextlib.ExitStack() as undo:
         if slots.has_store:

@@ -89,10 +89,10 @@ std::unique_ptr<PySlotStore> attach(const std::string& name, const std::string& 
       unlocked([&] { return SlotStore::attach(name, hugepage_path, timeout_ms, read_only); }));
 }
 
-void check_room(const std::string& name, std::uint64_t bytes, std::string hugepage_path) {
+void check_room(const std::string& need, std::uint64_t bytes, std::string hugepage_path) {
   RegionOptions options;
   options.hugepage_path = std::move(hugepage_path);
-  unwrap(SharedRegion::check_room(name, bytes, options));
+  unwrap(SharedRegion::check_room(need, bytes, options));
 }
 
 bool destroy(const std::string& name, const std::string& hugepage_path) {
@@ -171,6 +171,8 @@ void bind_properties(py::class_<PySlotStore>& type) {
 }  // namespace
 
 void bind_slot_store(py::module_& module) {
+  module.def("check_room", &check_room, py::arg("need"), py::arg("bytes"),
+             py::arg("hugepage_path"));
   py::class_<StoreBytes>(module, "_StoreBytes", py::buffer_protocol())
       .def_buffer([](StoreBytes& self) { return self.info(); });
 
@@ -181,8 +183,6 @@ void bind_slot_store(py::module_& module) {
                   py::arg("mode"), py::arg("gid"))
       .def_static("attach", &attach, py::arg("name"), py::arg("hugepage_path"),
                   py::arg("timeout_ms"), py::arg("read_only"))
-      .def_static("check_room", &check_room, py::arg("name"), py::arg("bytes"),
-                  py::arg("hugepage_path"))
       .def_static("destroy", &destroy, py::arg("name"), py::arg("hugepage_path"))
       .def(
           "num_slots",

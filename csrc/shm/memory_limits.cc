@@ -177,9 +177,9 @@ Result<MemoryLimits> measure_limits(const std::string& directory, std::uint64_t 
   return limits;
 }
 
-Result<> check_limits(const MemoryLimits& limits, const std::string& name, std::uint64_t bytes,
+Result<> check_limits(const MemoryLimits& limits, const std::string& need, std::uint64_t bytes,
                       std::uint64_t huge_page_bytes) {
-  const std::string what = "region " + name + " needs " + size_text(bytes) + ", but ";
+  const std::string what = need + " " + size_text(bytes) + ", but ";
   if (bytes > limits.filesystem_free_bytes) {
     const std::string free_text = size_text(limits.filesystem_free_bytes) + " free";
     if (huge_page_bytes != 0) {

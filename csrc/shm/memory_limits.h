@@ -39,8 +39,8 @@ struct CgroupRoom {
 Result<MemoryLimits> measure_limits(const std::string& directory, std::uint64_t huge_page_bytes);
 
 // Returns: an error that names the tight limit and the command that raises it, when `bytes` do not
-// fit. `huge_page_bytes` is 0 for /dev/shm.
-Result<> check_limits(const MemoryLimits& limits, const std::string& name, std::uint64_t bytes,
+// fit. It begins with `need`, e.g. "region /x needs". `huge_page_bytes` is 0 for /dev/shm.
+Result<> check_limits(const MemoryLimits& limits, const std::string& need, std::uint64_t bytes,
                       std::uint64_t huge_page_bytes);
 
 }  // namespace radixshmem

@@ -153,14 +153,13 @@ Result<std::string> region_path(const std::string& name, const std::string& huge
   return (hugepage_path.empty() ? std::string(kShmDirectory) : hugepage_path) + name;
 }
 
-Result<std::uint64_t> SharedRegion::check_room(const std::string& name, std::uint64_t bytes,
+Result<std::uint64_t> SharedRegion::check_room(const std::string& need, std::uint64_t bytes,
                                                const RegionOptions& options) {
   const Result<std::uint64_t> page = region_page_bytes(options.hugepage_path);
   if (!page) return page.error();
   if (bytes == 0 || bytes > kMaxBytes) {
-    return Error{ErrorCode::INVALID_ARGUMENT, "region " + name + " cannot have " +
-                                                  std::to_string(bytes) +
-                                                  " bytes: 1 to 2^46 are possible"};
+    return Error{ErrorCode::INVALID_ARGUMENT,
+                 need + " " + size_text(bytes) + ", but only 1 to 2^46 bytes are possible"};
   }
   const bool huge = !options.hugepage_path.empty();
   const std::uint64_t size = round_up(bytes, page.value());
@@ -170,7 +169,7 @@ Result<std::uint64_t> SharedRegion::check_room(const std::string& name, std::uin
           ? Result<MemoryLimits>(*options.limits)
           : measure_limits(huge ? options.hugepage_path : kShmDirectory, huge_page_bytes);
   if (!limits) return std::move(limits).error();
-  if (Result<> fits = check_limits(limits.value(), name, size, huge_page_bytes); !fits) {
+  if (Result<> fits = check_limits(limits.value(), need, size, huge_page_bytes); !fits) {
     return std::move(fits).error();
   }
   return size;
@@ -182,7 +181,7 @@ Result<SharedRegion> SharedRegion::create(const std::string& name, std::uint64_t
   if (!path) return std::move(path).error();
   const Result<std::uint64_t> page = region_page_bytes(options.hugepage_path);
   if (!page) return page.error();
-  const Result<std::uint64_t> room = check_room(name, bytes, options);
+  const Result<std::uint64_t> room = check_room("region " + name + " needs", bytes, options);
   if (!room) return room.error();
   const bool huge = !options.hugepage_path.empty();
   const std::uint64_t size = room.value();

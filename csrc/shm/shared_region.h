@@ -53,9 +53,10 @@ Result<std::uint64_t> region_page_bytes(const std::string& hugepage_path);
 
 class SharedRegion final {
  public:
-  // Whether a region of `bytes` fits now, before anything is made: the check that create() begins
-  // with. Returns: the size in whole pages, or the error that names what to raise.
-  static Result<std::uint64_t> check_room(const std::string& name, std::uint64_t bytes,
+  // Whether `bytes` fit now, before anything is made: the check that create() begins with.
+  // Returns: the size in whole pages, or the error that names what to raise and begins with `need`,
+  // e.g. "region /x needs".
+  static Result<std::uint64_t> check_room(const std::string& need, std::uint64_t bytes,
                                           const RegionOptions& options = {});
   // Makes a region of `bytes`, rounded up to whole pages. The name must be free.
   static Result<SharedRegion> create(const std::string& name, std::uint64_t bytes,

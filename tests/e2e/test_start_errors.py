@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from e2e.harness import ServerProcess
@@ -64,6 +65,27 @@ def test_shared_memory_too_small_names_the_fix(region_name: str) -> None:
     done = run_server("--name", region_name, "--data-bytes", "30T")
     assert done.returncode == 2
     assert "remount,size=" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"data_bytes": "1M", "max_clients": 65535, "max_pins": 2**20},
+            r"1\.0 MiB of slots \(data_bytes\) and 5\d\d\.\d GiB of index for one slot or more "
+            r"\(max_clients 65,535, max_pins 1,048,576\) need \d+ bytes .*, but .* ask for less",
+        ),
+        (
+            {"index_slots": 2**30 - 1, "max_clients": 65535, "max_pins": 2**18},
+            r"\d+\.\d GiB of index for 1,073,741,823 slots \(.* needs .* ask for less",
+        ),
+    ],
+)
+def test_index_that_cannot_fit_is_refused_at_start(
+    region_name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RadixError, match=f"{region_name}: {message}"):
+        RadixServer(ServerConfig(region_name, **options)).start()
 
 
 def test_failed_start_gives_the_name_back(region_name: str) -> None:

@@ -116,35 +116,37 @@ TEST(SizeText, has_three_digits_in_the_unit_that_fits) {
 
 TEST(CheckLimits, accepts_what_fits_exactly) {
   const MemoryLimits limits{kMiB, kMiB, "/cg"};
-  EXPECT_TRUE(check_limits(limits, "/r", kMiB, 0).ok());
+  EXPECT_TRUE(check_limits(limits, "/r needs", kMiB, 0).ok());
 }
 
 TEST(CheckLimits, names_the_fix_of_a_small_shm) {
-  const Result<> result = check_limits({kMiB, kUnlimited, ""}, "/r", kMiB + 1, 0);
+  const Result<> result = check_limits({kMiB, kUnlimited, ""}, "/r needs", kMiB + 1, 0);
   ASSERT_FALSE(result.ok());
   const std::string& message = result.error().message;
-  for (const char* part : {"/r", "1048577", "1048576", "remount,size=", "--shm-size"}) {
+  for (const char* part : {"/r needs 1048577", "1048576", "remount,size=", "--shm-size"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " not in: " << message;
   }
 }
 
 TEST(CheckLimits, names_the_cgroup_and_its_limit) {
-  const Result<> result = check_limits({kUnlimited, 4096, "/sys/fs/cgroup/job"}, "/r", 8192, 0);
+  const Result<> result =
+      check_limits({kUnlimited, 4096, "/sys/fs/cgroup/job"}, "/r needs", 8192, 0);
   ASSERT_FALSE(result.ok());
   const std::string& message = result.error().message;
-  for (const char* part : {"/r", "8192", "4096 bytes (4.00 KiB)", "/sys/fs/cgroup/job", "memory.max"}) {
+  for (const char* part :
+       {"/r", "8192", "4096 bytes (4.00 KiB)", "/sys/fs/cgroup/job", "memory.max"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " not in: " << message;
   }
 }
 
 TEST(CheckLimits, names_the_huge_pages_needed_and_leaves_the_cgroup_out) {
-  const Result<> result = check_limits({2 * kMiB, 1, "/cg"}, "/r", 6 * kMiB, 2 * kMiB);
+  const Result<> result = check_limits({2 * kMiB, 1, "/cg"}, "/r needs", 6 * kMiB, 2 * kMiB);
   ASSERT_FALSE(result.ok());
   const std::string& message = result.error().message;
   for (const char* part : {"3 free pages of 2048 kB", "nr_hugepages"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " not in: " << message;
   }
-  EXPECT_TRUE(check_limits({2 * kMiB, 1, "/cg"}, "/r", 2 * kMiB, 2 * kMiB).ok());
+  EXPECT_TRUE(check_limits({2 * kMiB, 1, "/cg"}, "/r needs", 2 * kMiB, 2 * kMiB).ok());
 }
 
 }  // namespace
