@@ -82,7 +82,7 @@ def note_memlock(config: ServerConfig) -> None:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     size = config.slot_region_bytes or 0
     if limit != resource.RLIM_INFINITY and limit < size:
-        _log.info(
+        _log.debug(
             "memlock limit is %s, below data_bytes: registering the slots with a GPU or a NIC "
             "needs `ulimit -l unlimited`",
             format_size(limit),

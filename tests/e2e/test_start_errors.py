@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from e2e.harness import ServerProcess
+from e2e.harness import Process, ServerProcess
 
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.errors import RadixError
@@ -86,6 +87,22 @@ def test_index_that_cannot_fit_is_refused_at_start(
 ) -> None:
     with pytest.raises(RadixError, match=f"{region_name}: {message}"):
         RadixServer(ServerConfig(region_name, **options)).start()
+
+
+def test_memlock_is_no_news_by_default(region_name: str) -> None:
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_MEMLOCK, (4096, 4096));"
+        "from radixshmem_core.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    for verbose, told in (("--no-prefault", False), ("--verbose", True)):
+        server = Process("-c", program, "--name", region_name, "--data-bytes", "1M", verbose)
+        try:
+            assert "waits for" in server.line()
+            server.signal(signal.SIGTERM)
+            assert server.wait() == 0
+        finally:
+            server.kill()
+        assert ("memlock limit is 4.0 KiB" in server.errors) is told
 
 
 def test_failed_start_gives_the_name_back(region_name: str) -> None:
