@@ -32,6 +32,12 @@ enum class Component : std::uint8_t { kFull = 0, kSwa = 1, kMamba = 2 };
 inline constexpr std::size_t kComponents = 3;
 inline constexpr std::array kAllComponents{Component::kFull, Component::kSwa, Component::kMamba};
 
+// Returns: its public name.
+[[nodiscard]] constexpr const char* component_name(Component component) noexcept {
+  constexpr const char* kNames[kComponents] = {"FULL", "SWA", "MAMBA"};
+  return kNames[static_cast<std::size_t>(component)];
+}
+
 inline constexpr std::uint32_t kMaskFull = 1;
 inline constexpr std::uint32_t kMaskSwa = 2;
 inline constexpr std::uint32_t kMaskMamba = 4;

@@ -32,11 +32,9 @@ std::vector<ErrorRow> error_table() {
 }
 
 void bind_enums(py::module_& module) {
-  py::native_enum<Component>(module, "ComponentType", "enum.IntEnum")
-      .value("FULL", Component::kFull)
-      .value("SWA", Component::kSwa)
-      .value("MAMBA", Component::kMamba)
-      .finalize();
+  py::native_enum<Component> components(module, "ComponentType", "enum.IntEnum");
+  for (const Component c : kAllComponents) components.value(component_name(c), c);
+  components.finalize();
   py::native_enum<ErrorCode> statuses(module, "InsertError", "enum.IntEnum");
 #define RADIX_STATUS(name, number, exception, meaning) \
   if (number < kFirstControlCode) statuses.value(#name, ErrorCode::name);

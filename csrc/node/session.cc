@@ -181,10 +181,9 @@ Result<> Session::require_writable(const char* what) const {
 
 Result<> Session::require_component(Component component) const {
   if (tree_->enabled(component)) return Unit{};
-  constexpr const char* kNames[] = {"FULL", "SWA", "MAMBA"};
-  return Error{ErrorCode::INVALID_ARGUMENT,
-               std::string("component ") + kNames[static_cast<std::size_t>(component)] +
-                   " is not enabled in the geometry of " + region_.name()};
+  return Error{ErrorCode::INVALID_ARGUMENT, std::string("component ") + component_name(component) +
+                                                " is not enabled in the geometry of " +
+                                                region_.name()};
 }
 
 void Session::count(Counter counter, std::uint64_t amount) noexcept {

@@ -10,7 +10,6 @@
 namespace radixshmem {
 namespace {
 
-constexpr const char* kKindNames[kComponents] = {"FULL", "SWA", "MAMBA"};
 constexpr auto kFirstPause = std::chrono::microseconds(200);
 constexpr auto kLongestPause = std::chrono::microseconds(10000);
 
@@ -87,7 +86,7 @@ Result<PoolHeader> SlotStore::pool(std::int64_t kind) const {
   const PoolHeader& pool = layout_.pools[static_cast<std::size_t>(kind)];
   if (pool.num_slots == 0) {
     return Error{ErrorCode::INVALID_ARGUMENT,
-                 "SlotStore " + name() + " has no " + kKindNames[kind] +
+                 "SlotStore " + name() + " has no " + component_name(static_cast<Component>(kind)) +
                      " pool (pool_mask = " + std::to_string(pool_mask()) + ")"};
   }
   return pool;
@@ -98,10 +97,10 @@ Result<std::uint64_t> SlotStore::slot_offset(std::int64_t slot, std::int64_t kin
   if (!found) return std::move(found).error();
   const PoolHeader& header = found.value();
   if (slot < 0 || static_cast<std::uint64_t>(slot) >= header.num_slots) {
-    return Error{ErrorCode::OUT_OF_RANGE, "slot " + std::to_string(slot) + " is not in the " +
-                                              kKindNames[kind] + " pool of SlotStore " + name() +
-                                              ", which has slots 0 to " +
-                                              std::to_string(header.num_slots - 1)};
+    return Error{ErrorCode::OUT_OF_RANGE,
+                 "slot " + std::to_string(slot) + " is not in the " +
+                     component_name(static_cast<Component>(kind)) + " pool of SlotStore " + name() +
+                     ", which has slots 0 to " + std::to_string(header.num_slots - 1)};
   }
   return header.offset + static_cast<std::uint64_t>(slot) * header.stride;
 }
