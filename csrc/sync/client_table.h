@@ -58,6 +58,8 @@ enum class Counter : std::uint32_t {
   kCount
 };
 inline constexpr std::size_t kCounters = static_cast<std::size_t>(Counter::kCount);
+inline constexpr std::size_t kMaxCounters = 24;  // that there is room for
+static_assert(kCounters <= kMaxCounters);
 
 struct alignas(kCacheLine) ClientEntry {
   std::atomic<std::uint32_t> state;
@@ -66,15 +68,15 @@ struct alignas(kCacheLine) ClientEntry {
   std::atomic<std::uint32_t> pid;     // as its own namespace numbers it; information only
   std::atomic<std::uint32_t> exited;  // 1: the process was seen to have exited completely
   alignas(kCacheLine) std::atomic<std::uint32_t> pin_high_water;
-  alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, 24> counters;
+  alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kMaxCounters> counters;
 };
 static_assert(sizeof(ClientEntry) == kClientEntryBytes);
 static_assert(std::is_standard_layout_v<ClientEntry>);
-static_assert(kCounters <= 24);
 
 struct ClientRoot {
-  std::atomic<std::uint32_t> ids_used;                  // entries at and after it were never used
-  std::array<std::atomic<std::uint64_t>, 24> departed;  // folded counters of clients that went
+  std::atomic<std::uint32_t> ids_used;  // entries at and after it were never used
+  // Folded counters of clients that went.
+  std::array<std::atomic<std::uint64_t>, kMaxCounters> departed;
 };
 
 // Group id of an engine's group text, or of a client on its own.
