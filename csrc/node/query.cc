@@ -18,8 +18,17 @@
 
 namespace radixshmem {
 namespace {
+
 constexpr int kPinAttempts = 8;
+
+Hit no_answer(const QueryOptions& options, ErrorCode status) noexcept {
+  Hit hit;
+  hit.status = status;
+  hit.mask = options.mask;
+  return hit;
 }
+
+}  // namespace
 
 Hit::Hit(Hit&& other) noexcept
     : status(other.status),
@@ -100,27 +109,16 @@ void Session::finish_query(Hit& hit, std::size_t asked, const QueryOptions& opti
   count(Counter::kMissedBlocks, asked - hit.blocks);
 }
 
-Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions& options) {
-  const Call call(*this);
-  if (!call) return refusal(call.code());
-  if (options.lock) {
-    if (auto writable = require_writable("query(lock=True)"); !writable) return writable.error();
-  }
+Hit Session::find(std::span<const BlockHash> hashes, const CursorPoint* from,
+                  const QueryOptions& options) {
   Hit hit;
   hit.mask = options.mask;
-  const bool known = options.mask != 0 && options.mask <= (kMaskFull | kMaskSwa | kMaskMamba);
-  const bool swa_missing = (options.mask & kMaskSwa) != 0 && !tree_->enabled(Component::kSwa);
-  const bool mamba_missing = (options.mask & kMaskMamba) != 0 && !tree_->enabled(Component::kMamba);
-  if (!known || swa_missing || mamba_missing) {
-    hit.status = ErrorCode::BAD_REQUEST;
-    return hit;
-  }
-  const bool windowed = (options.mask & ~kMaskFull) != 0;
   hit.full_slots = std::make_unique_for_overwrite<std::int32_t[]>(hashes.size());
+  const bool windowed = (options.mask & ~kMaskFull) != 0;
   Match& match = hit.match_;
   match.steps.reserve(hashes.size() / tree_->segment_blocks() + 4);
   for (int attempt = 0; attempt < kPinAttempts; ++attempt) {
-    (void)tree_->match(hashes, nullptr, hit.full_slots.get(), match);
+    if (!tree_->match(hashes, from, hit.full_slots.get(), match)) break;
     count(Counter::kRestarts, match.restarts);
     if (windowed && match.end != 0) tree_->window(options.mask, match, hit.window);
     if (match.end == 0) break;
@@ -143,8 +141,8 @@ Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions
       fault_point(FaultPoint::pin_valid);
       hit.session_ = shared_from_this();
       hit.pinned_ = options.lock;
-      hit.blocks = match.end;
-      if ((options.mask & kMaskFull) != 0) hit.full_count = match.end;
+      hit.blocks = match.end - (from != nullptr ? from->position : 0);
+      if ((options.mask & kMaskFull) != 0) hit.full_count = hit.blocks;
       finish_query(hit, hashes.size(), options);
       return hit;
     }
@@ -153,10 +151,27 @@ Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions
     count(Counter::kRestarts, 1);
     match.gave_up = attempt + 1 == kPinAttempts;
   }
-  if (match.gave_up) count(Counter::kGaveUp, 1);
+  if (from != nullptr) {
+    hit.status = ErrorCode::CURSOR_STALE;
+  } else if (match.gave_up) {
+    count(Counter::kGaveUp, 1);
+  }
   match.steps.clear();
   finish_query(hit, hashes.size(), options);
   return hit;
+}
+
+Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions& options) {
+  const Call call(*this);
+  if (!call) return refusal(call.code());
+  if (options.lock) {
+    if (auto writable = require_writable("query(lock=True)"); !writable) return writable.error();
+  }
+  const bool known = options.mask != 0 && options.mask <= (kMaskFull | kMaskSwa | kMaskMamba);
+  const bool swa_missing = (options.mask & kMaskSwa) != 0 && !tree_->enabled(Component::kSwa);
+  const bool mamba_missing = (options.mask & kMaskMamba) != 0 && !tree_->enabled(Component::kMamba);
+  if (!known || swa_missing || mamba_missing) return no_answer(options, ErrorCode::BAD_REQUEST);
+  return find(hashes, nullptr, options);
 }
 
 Result<Hit> Session::extend(const CursorPoint& cursor, std::span<const BlockHash> hashes,
@@ -166,41 +181,9 @@ Result<Hit> Session::extend(const CursorPoint& cursor, std::span<const BlockHash
   if (options.lock) {
     if (auto writable = require_writable("extend(lock=True)"); !writable) return writable.error();
   }
-  Hit hit;
-  hit.mask = options.mask;
-  if (options.mask != kMaskFull) {
-    hit.status = ErrorCode::BAD_REQUEST;
-    return hit;
-  }
-  if (cursor.incarnation != incarnation_) {
-    hit.status = ErrorCode::CURSOR_STALE;
-    return hit;
-  }
-  hit.full_slots = std::make_unique_for_overwrite<std::int32_t[]>(hashes.size());
-  Match& match = hit.match_;
-  for (int attempt = 0; attempt < kPinAttempts; ++attempt) {
-    if (!tree_->match(hashes, &cursor, hit.full_slots.get(), match)) break;
-    count(Counter::kRestarts, match.restarts);
-    if (options.lock && !publish_pins(hit)) {
-      count(Counter::kPinsFull, 1);
-      hit.status = ErrorCode::PINS_FULL;
-      match.steps.clear();
-      return hit;
-    }
-    if (tree_->validate(match, hit.window)) {
-      hit.session_ = shared_from_this();
-      hit.pinned_ = options.lock;
-      hit.blocks = hit.full_count = match.end - cursor.position;
-      finish_query(hit, hashes.size(), options);
-      return hit;
-    }
-    if (options.lock) clear_pins(hit);
-    count(Counter::kRestarts, 1);
-  }
-  match.steps.clear();
-  hit.status = ErrorCode::CURSOR_STALE;
-  finish_query(hit, hashes.size(), options);
-  return hit;
+  if (options.mask != kMaskFull) return no_answer(options, ErrorCode::BAD_REQUEST);
+  if (cursor.incarnation != incarnation_) return no_answer(options, ErrorCode::CURSOR_STALE);
+  return find(hashes, &cursor, options);
 }
 
 }  // namespace radixshmem

@@ -165,6 +165,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   [[nodiscard]] Error busy_error(const char* what) const;
   [[nodiscard]] Result<> require_writable(const char* what) const;
   [[nodiscard]] Result<> require_component(Component component) const;
+  // What query() and extend() (`from`) do once the request is known to be right.
+  [[nodiscard]] Hit find(std::span<const BlockHash> hashes, const CursorPoint* from,
+                         const QueryOptions& options);
   [[nodiscard]] bool publish_pins(Hit& hit);
   void clear_pins(Hit& hit) noexcept;
   void finish_query(Hit& hit, std::size_t asked, const QueryOptions& options) noexcept;
