@@ -13,18 +13,15 @@ constexpr const char* kCounterNames[kCounters] = {
     "query_gave_up", "inserts",        "inserted_blocks", "allocated_slots", "recycled_slots",
     "busy",          "pins_full",      "lock_takeovers"};
 
-}  // namespace
+using Figures = std::vector<Figure>;
 
-Result<std::vector<Figure>> figures(const Session& session) {
-  const Session::Call call(session);
-  if (!call.mapped()) return session.refusal(call.code());
-  const Tree& tree = session.tree();
-  const Control& control = tree.control();
-  const IndexLayout& layout = tree.layout();
-  std::vector<Figure> out;
+void add_counters(Figures& out, const Tree& tree) {
   for (std::size_t c = 0; c < kCounters; ++c) {
     out.emplace_back(kCounterNames[c], tree.clients().total(static_cast<Counter>(c)));
   }
+}
+
+void add_work(Figures& out, const Control& control) {
   const WorkCounters& work = control.work;
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, const std::atomic<std::uint64_t>*>>{
@@ -44,6 +41,11 @@ Result<std::vector<Figure>> figures(const Session& session) {
            {"ring_overflows", &control.ring.overflow}}) {
     out.emplace_back(name, value->load(kRelaxed));
   }
+}
+
+// What the index holds now.
+void add_contents(Figures& out, const Tree& tree) {
+  const Control& control = tree.control();
   out.emplace_back("blocks", control.live_blocks.load(kRelaxed));
   out.emplace_back("segments", control.live_segments.load(kRelaxed));
   out.emplace_back("zombies", control.zombies.load(kRelaxed));
@@ -51,43 +53,60 @@ Result<std::vector<Figure>> figures(const Session& session) {
   constexpr const char* kFree[] = {"full_free", "swa_free", "mamba_free"};
   constexpr const char* kDemand[] = {"full_demand_evictions", "swa_demand_evictions",
                                      "mamba_demand_evictions"};
-  std::uint64_t owner_bytes = 0;
   for (const Component c : kAllComponents) {
     const auto k = static_cast<std::size_t>(c);
     out.emplace_back(kTotals[k], tree.pool(c).size());
     out.emplace_back(kFree[k], tree.pool(c).free_count());
-    out.emplace_back(kDemand[k], work.demand_evictions[k].load(kRelaxed));
-    owner_bytes += std::uint64_t{tree.pool(c).size()} * 4;
+    out.emplace_back(kDemand[k], control.work.demand_evictions[k].load(kRelaxed));
   }
   std::uint64_t clients = 0;
-  std::uint64_t pins = 0;
   for (ClientId id = 0; id < tree.clients().ids_used(); ++id) {
     clients += tree.clients().state(id) == ClientState::kLive ? 1u : 0u;
   }
+  std::uint64_t pins = 0;
   tree.clients().scan_pins([&](ClientId, PinWord) { ++pins; });
   out.emplace_back("clients", clients);
   out.emplace_back("pins", pins);
+}
 
+void add_bytes(Figures& out, const Tree& tree) {
+  const IndexLayout& layout = tree.layout();
+  const auto reserved = [&](AreaKind kind) { return layout.area(kind).bytes; };
   const std::uint64_t page_bytes = std::uint64_t{kPageUnits} * kUnitBytes;
-  const std::uint64_t arena_used = tree.arena().pages_in_use() * page_bytes;
-  const std::uint64_t table_used = std::uint64_t{tree.table().lines_in_use()} * kCacheLine;
-  const std::uint64_t sides =
-      layout.side_blocks == 0
-          ? 0
-          : std::uint64_t{layout.side_blocks - 1 - control.sides.free_count.load(kRelaxed)} *
-                layout.side_bytes;
+  const std::uint64_t arena = tree.arena().pages_in_use() * page_bytes;
+  const std::uint64_t table = std::uint64_t{tree.table().lines_in_use()} * kCacheLine;
+  std::uint64_t owners = 0;
+  for (const Component c : kAllComponents) owners += std::uint64_t{tree.pool(c).size()} * 4;
+  std::uint64_t sides = 0;
+  if (layout.side_blocks != 0) {
+    const std::uint32_t unused = tree.control().sides.free_count.load(kRelaxed);
+    sides = std::uint64_t{layout.side_blocks - 1 - unused} * layout.side_bytes;
+  }
   out.emplace_back("region_bytes", layout.region_bytes);
   out.emplace_back("peer_readable_bytes", layout.peer_readable_bytes);
-  out.emplace_back("index_bytes_in_use", arena_used + table_used + owner_bytes + sides);
-  out.emplace_back("arena_bytes_in_use", arena_used);
-  out.emplace_back("arena_bytes_reserved", layout.area(AreaKind::kArena).bytes);
-  out.emplace_back("table_bytes_in_use", table_used);
-  out.emplace_back("table_bytes_reserved", layout.area(AreaKind::kTable).bytes);
+  out.emplace_back("index_bytes_in_use", arena + table + owners + sides);
+  out.emplace_back("arena_bytes_in_use", arena);
+  out.emplace_back("arena_bytes_reserved", reserved(AreaKind::kArena));
+  out.emplace_back("table_bytes_in_use", table);
+  out.emplace_back("table_bytes_reserved", reserved(AreaKind::kTable));
   out.emplace_back("side_bytes_in_use", sides);
-  out.emplace_back("side_bytes_reserved", layout.area(AreaKind::kSideBlocks).bytes);
-  out.emplace_back("owner_bytes", owner_bytes);
-  out.emplace_back("pin_bytes", layout.area(AreaKind::kPins).bytes);
-  out.emplace_back("ring_bytes", layout.area(AreaKind::kRing).bytes);
+  out.emplace_back("side_bytes_reserved", reserved(AreaKind::kSideBlocks));
+  out.emplace_back("owner_bytes", owners);
+  out.emplace_back("pin_bytes", reserved(AreaKind::kPins));
+  out.emplace_back("ring_bytes", reserved(AreaKind::kRing));
+}
+
+}  // namespace
+
+Result<std::vector<Figure>> figures(const Session& session) {
+  const Session::Call call(session);
+  if (!call.mapped()) return session.refusal(call.code());
+  const Tree& tree = session.tree();
+  Figures out;
+  add_counters(out, tree);
+  add_work(out, tree.control());
+  add_contents(out, tree);
+  add_bytes(out, tree);
   return out;
 }
 
