@@ -21,6 +21,10 @@ std::uint64_t fresh_incarnation() noexcept {
   return value | 1;  // never 0
 }
 
+Error lock_busy(const char* what) {
+  return Error{ErrorCode::TIMEOUT, std::string(what) + ": the writer lock is busy: try later"};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<IndexServer>> IndexServer::claim(const std::string& name, mode_t mode,
@@ -149,32 +153,6 @@ bool IndexServer::client_alive(ClientId id) const noexcept {
   return live_->held_elsewhere(id);
 }
 
-Result<std::uint32_t> IndexServer::release_client(ClientId id) {
-  Tree& tree = session_->tree();
-  const bool exited = tree.clients().entry(id).exited.load(std::memory_order_relaxed) != 0;
-  const auto& recoveries = tree.control().work.recoveries;
-  const std::uint64_t seen = recoveries.load(std::memory_order_relaxed);
-  std::array<std::vector<std::int32_t>, kComponents> owned;
-  for (const Component c : kAllComponents) {
-    owned[static_cast<std::size_t>(c)] = tree.slots_of(c, client_owner(id));
-  }
-  std::uint32_t released = 0;
-  bool outdated = false;
-  const bool done = session_->locked([&] {
-    // An undo since then may have given the client slots back that a newer member had in hand.
-    outdated = recoveries.load(std::memory_order_relaxed) != seen;
-    if (outdated) return;
-    for (const Component c : kAllComponents) {
-      released += tree.release_owned(c, owned[static_cast<std::size_t>(c)], client_owner(id),
-                                     /*to_quarantine=*/!exited);
-    }
-    tree.clients().free_entry(id);
-  });
-  if (!done) return Error{ErrorCode::TIMEOUT, "reap: the writer lock is busy: try later"};
-  if (outdated) return Error{ErrorCode::TIMEOUT, "reap: another owner of the lock died: try later"};
-  return released;
-}
-
 Result<IndexServer::Reaped> IndexServer::reap(ClientId id, bool exited) {
   if (!session_) return no_index("reap");
   const Session::Call call(*session_);
@@ -200,16 +178,22 @@ Result<IndexServer::Reaped> IndexServer::reap(ClientId id, bool exited) {
     group = entry.group.load(std::memory_order_relaxed);
     group_lives = clients.group_lives(group, id);
   });
-  if (!done) return Error{ErrorCode::TIMEOUT, "reap: the writer lock is busy: try later"};
+  if (!done) return lock_busy("reap");
   if (group_lives) return reaped;
   for (ClientId member = 1; member < clients.ids_used(); ++member) {
     if (clients.state(member) != ClientState::kDead ||
         clients.entry(member).group.load(std::memory_order_relaxed) != group) {
       continue;
     }
-    auto released = release_client(member);
-    if (!released) return released.error();
-    reaped.slots += released.value();
+    const bool member_exited = clients.entry(member).exited.load(std::memory_order_relaxed) != 0;
+    switch (session_->release_client(member, /*to_quarantine=*/!member_exited, reaped.slots)) {
+      case Session::Released::kDone:
+        break;
+      case Session::Released::kBusy:
+        return lock_busy("reap");
+      case Session::Released::kOutdated:
+        return Error{ErrorCode::TIMEOUT, "reap: another owner of the lock died: try later"};
+    }
   }
   return reaped;
 }
@@ -230,7 +214,7 @@ Result<std::uint32_t> IndexServer::release_quarantine() {
                                      /*to_quarantine=*/false);
     }
   });
-  if (!done) return Error{ErrorCode::TIMEOUT, "quarantine: the writer lock is busy: try later"};
+  if (!done) return lock_busy("quarantine");
   for (const Component c : kAllComponents) {
     quarantined_[static_cast<std::size_t>(c)] = tree.slots_of(c, kOwnerQuarantine);
   }

@@ -68,7 +68,6 @@ class IndexServer final {
  private:
   IndexServer(std::string name, mode_t mode, std::int64_t gid, std::shared_ptr<LiveFile> live);
   Result<std::shared_ptr<Session>> start_session(SharedRegion region);
-  Result<std::uint32_t> release_client(ClientId id);
   [[nodiscard]] Error no_index(const char* what) const;
 
   std::string name_;

@@ -299,6 +299,27 @@ Result<std::vector<std::string>> Session::check(bool repair) {
   return violations;
 }
 
+Session::Released Session::release_client(ClientId id, bool to_quarantine, std::uint32_t& slots) {
+  const auto& recoveries = tree_->control().work.recoveries;
+  const std::uint64_t seen = recoveries.load(std::memory_order_relaxed);
+  std::array<std::vector<std::int32_t>, kComponents> owned;
+  for (const Component c : kAllComponents) {
+    owned[static_cast<std::size_t>(c)] = tree_->slots_of(c, client_owner(id));
+  }
+  bool outdated = false;
+  const bool done = locked([&] {
+    outdated = recoveries.load(std::memory_order_relaxed) != seen;
+    if (outdated) return;
+    for (const Component c : kAllComponents) {
+      slots += tree_->release_owned(c, owned[static_cast<std::size_t>(c)], client_owner(id),
+                                    to_quarantine);
+    }
+    tree_->clients().free_entry(id);
+  });
+  if (!done) return Released::kBusy;
+  return outdated ? Released::kOutdated : Released::kDone;
+}
+
 void Session::close() noexcept {
   if (closed_.exchange(true, std::memory_order_acq_rel)) return;
   if (forked_) return;  // the parent's registration, not ours; the mapping goes with this object
@@ -307,27 +328,9 @@ void Session::close() noexcept {
   }
   if (lock_ && self_ != 0) {
     // Busy: the entry stays LIVE with a free byte, and the reaper gives everything back.
-    std::array<std::vector<std::int32_t>, kComponents> owned;
-    ClientTable& clients = tree_->clients();
-    (void)locked([&] { clients.clear_pins(self_); });
-    // A member of the group may die while it inserts a slot of ours: whoever takes its lock undoes
-    // that, and the slot is ours again. Then the list is out of date, and is made again.
-    const auto& recoveries = tree_->control().work.recoveries;
-    for (bool again = true; again;) {
-      const std::uint64_t seen = recoveries.load(std::memory_order_relaxed);
-      for (std::size_t k = 0; k < kComponents; ++k) {
-        owned[k] = tree_->slots_of(static_cast<Component>(k), client_owner(self_));
-      }
-      again = false;
-      (void)locked([&] {
-        again = recoveries.load(std::memory_order_relaxed) != seen;
-        if (again) return;
-        for (std::size_t k = 0; k < kComponents; ++k) {
-          tree_->release_owned(static_cast<Component>(k), owned[k], client_owner(self_),
-                               /*to_quarantine=*/false);
-        }
-        clients.free_entry(self_);
-      });
+    (void)locked([&] { tree_->clients().clear_pins(self_); });
+    std::uint32_t slots = 0;
+    while (release_client(self_, /*to_quarantine=*/false, slots) == Released::kOutdated) {
     }
   }
   // The server's file and byte 0 are IndexServer's; a client's go here. The last client of an index

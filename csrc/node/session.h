@@ -147,6 +147,11 @@ class Session final : public std::enable_shared_from_this<Session> {
     lock_->release();
     return true;
   }
+  // Gives back the slots that client `id` owns, counted in `slots`, and frees its entry. A member
+  // of its group may die while it inserts one of these slots: whoever takes its lock undoes that,
+  // and the slot is the client's again. Then the list of slots is outdated: nothing was done.
+  enum class Released { kDone, kBusy, kOutdated };
+  [[nodiscard]] Released release_client(ClientId id, bool to_quarantine, std::uint32_t& slots);
   // Guards one call against close(). False: refused.
   class Call;
 
