@@ -258,7 +258,6 @@ Result<SharedRegion> SharedRegion::map(int fd, std::string name, bool read_only,
   region.name_ = std::move(name);
   region.bytes_ = static_cast<std::uint64_t>(status.st_size);
   region.page_bytes_ = page_bytes;
-  region.identity_ = {status.st_dev, status.st_ino};
   region.read_only_ = read_only;
   // The last page of a file that is not ours may be a part of one; it is mapped whole.
   void* const base =
@@ -278,7 +277,6 @@ SharedRegion::SharedRegion(SharedRegion&& other) noexcept
       base_(std::exchange(other.base_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
       page_bytes_(other.page_bytes_),
-      identity_(other.identity_),
       read_only_(other.read_only_) {}
 
 SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
@@ -286,7 +284,6 @@ SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
   std::swap(base_, other.base_);
   std::swap(bytes_, other.bytes_);
   std::swap(page_bytes_, other.page_bytes_);
-  std::swap(identity_, other.identity_);
   std::swap(read_only_, other.read_only_);
   return *this;
 }

@@ -34,13 +34,6 @@ struct RegionOptions {
   std::optional<MemoryLimits> limits;  // absent: measured (see memory_limits.h)
 };
 
-// Names a file for good: another file under the same name has another identity.
-struct RegionIdentity {
-  dev_t device = 0;
-  ino_t inode = 0;
-  friend bool operator==(const RegionIdentity&, const RegionIdentity&) = default;
-};
-
 // A region name is "/" and a file name: at most 200 bytes, no further "/", no NUL, not "/." or
 // "/..".
 inline constexpr std::size_t kMaxRegionName = 200;
@@ -78,7 +71,6 @@ class SharedRegion final {
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
   [[nodiscard]] std::uint64_t page_bytes() const noexcept { return page_bytes_; }
-  [[nodiscard]] RegionIdentity identity() const noexcept { return identity_; }
 
   // Maps the pages of [begin, end) into this process without changing a byte, also while others
   // write there. Safe from several threads. Not for read-only regions.
@@ -93,7 +85,6 @@ class SharedRegion final {
   std::byte* base_ = nullptr;
   std::uint64_t bytes_ = 0;
   std::uint64_t page_bytes_ = 0;
-  RegionIdentity identity_;
   bool read_only_ = false;
 };
 

@@ -51,7 +51,6 @@ class LiveFile final {
   // Deletes the file if no other description holds a byte. Returns: whether it was deleted.
   bool unlink_if_unused() noexcept;
   void close() noexcept;
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
   explicit LiveFile(std::string path, int fd);

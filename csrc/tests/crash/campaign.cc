@@ -56,7 +56,7 @@ class Supervisor final {
     const auto end = begin_ + std::chrono::duration_cast<Clock::duration>(
                                   std::chrono::duration<double>(options_.seconds));
     if (start()) {
-      while (Clock::now() < end && !board_->stopping() && !enough()) {
+      while (Clock::now() < end && !board_->stopping()) {
         reap_children();
         arm();
         kill_from_outside();
@@ -164,14 +164,6 @@ class Supervisor final {
 
   [[nodiscard]] std::uint64_t killed(std::size_t point) const {
     return totals_.killed[point] + board_->killed[point].load(std::memory_order_relaxed);
-  }
-
-  bool enough() const {
-    if (options_.kills_each == 0) return false;
-    for (std::size_t i = 0; i < kFaultPoints; ++i) {
-      if (killed(i) < options_.kills_each) return false;
-    }
-    return true;
   }
 
   // Keeps a few points armed: those with the fewest kills, counting the times nobody came by.

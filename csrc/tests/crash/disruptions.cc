@@ -14,16 +14,16 @@ namespace radixshmem::crash {
 void reset(Board& board, Session& session, Dice& dice) {
   if (!session.reset().ok()) return;
   board.count(Tally::resets);
-  if (dice.one_in(2)) shrink(board, session, dice);
+  if (dice.one_in(2)) shrink(board, session);
 }
 
-void shrink(Board& board, Session& session, Dice&) {
+void shrink(Board& board, Session& session) {
   if (session.locked([&] { TreeInspector::shrink_table(session.tree()); })) {
     board.count(Tally::shrinks);
   }
 }
 
-void repair(Board& board, Session& session, Dice&) {
+void repair(Board& board, Session& session) {
   auto found = session.check(/*repair=*/true);
   if (!found) {
     if (found.error().code != ErrorCode::TIMEOUT) {
@@ -65,7 +65,7 @@ void damage(Board& board, Session& session, Dice& dice) {
   if (!found.empty()) board.violate("after damage and repair: %s", found.front().c_str());
 }
 
-void fork_idle_child(Board& board, Session& session, Dice&) {
+void fork_idle_child(Board& board, Session& session) {
   const pid_t child = ::fork();
   if (child == 0) {
     fault::hook = nullptr;

@@ -11,11 +11,11 @@ namespace radixshmem::crash {
 
 void reset(Board& board, Session& session, Dice& dice);
 // Makes the table as small as may be, so that it grows again.
-void shrink(Board& board, Session& session, Dice& dice);
-void repair(Board& board, Session& session, Dice& dice);
+void shrink(Board& board, Session& session);
+void repair(Board& board, Session& session);
 // Breaks one segment under the lock and under the intent of a rebuild, then repairs.
 void damage(Board& board, Session& session, Dice& dice);
 // Forks a child that does nothing for a while with what it inherited.
-void fork_idle_child(Board& board, Session& session, Dice& dice);
+void fork_idle_child(Board& board, Session& session);
 
 }  // namespace radixshmem::crash

@@ -23,7 +23,6 @@ struct Options {
   std::uint64_t seed = 1;
   std::uint32_t rate = 20000;       // a process dies once in this many fault points
   std::uint32_t armed_at_once = 4;  // 0: no armed kills
-  std::uint64_t kills_each = 0;     // end early when every point of the run has this many
   std::uint32_t calm = 1;           // resets, repairs and large evictions are so many times rarer
   std::uint32_t held_pins = 4;      // hits that a worker keeps pinned
   bool stop_owners = false;         // SIGSTOP lock holders

@@ -100,9 +100,9 @@ class Worker final {
     if (dice_.one_in(500 * calm)) {
       reset(board_, *session_, dice_);
     } else if (dice_.one_in(3000 * calm)) {
-      repair(board_, *session_, dice_);
+      repair(board_, *session_);
     } else if (dice_.one_in(900 * calm)) {
-      shrink(board_, *session_, dice_);
+      shrink(board_, *session_);
     } else if (options_.damage && dice_.one_in(2000)) {
       damage(board_, *session_, dice_);
     } else if (dice_.one_in(200 * calm)) {
@@ -112,7 +112,7 @@ class Worker final {
       if (fd >= 0) ::close(fd);
       board_.count(Tally::live_file_opened);
     } else if (!options_.threads && dice_.one_in(4000)) {
-      fork_idle_child(board_, *session_, dice_);
+      fork_idle_child(board_, *session_);
     } else if (dice_.one_in(900)) {
       leave();
       board_.count(Tally::reattached);
