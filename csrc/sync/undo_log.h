@@ -50,6 +50,10 @@ static_assert(sizeof(UndoLogShared) == kUndoLogBytes);
 
 class UndoLog final {
  public:
+  // Tags of versioned words; that of a plain word is its size.
+  static constexpr std::uint64_t kTagHead = 9;
+  static constexpr std::uint64_t kTagAux = 10;
+
   UndoLog(std::byte* region, std::uint64_t region_bytes, UndoLogShared* shared) noexcept
       : region_(region), region_bytes_(region_bytes), shared_(shared) {}
 
@@ -121,9 +125,6 @@ class UndoLog final {
   void reset(std::uint64_t ring_head) noexcept;
 
  private:
-  static constexpr std::uint64_t kTagHead = 9;
-  static constexpr std::uint64_t kTagAux = 10;
-
   void append(const void* word, std::uint64_t tag, std::uint64_t old_value) noexcept {
     RADIX_CHECK(count_ < kUndoEntries, count_);
     write(shared_->entry[count_], region_, word, tag, old_value);

@@ -74,6 +74,11 @@ class TreeInspector final {
     return *reinterpret_cast<UndoLogShared*>(tree.region_ +
                                              tree.layout_.area(AreaKind::kUndoLog).offset);
   }
+  // The tag of the word that was logged last. Requires: an open transaction.
+  [[nodiscard]] static std::uint64_t last_logged(Tree& tree) {
+    const UndoLogShared& shared = log(tree);
+    return shared.entry[shared.entries.load() - 1].where.load() & 0xff;
+  }
 };
 
 }  // namespace radixshmem

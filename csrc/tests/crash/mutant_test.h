@@ -1,34 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The radixshmem authors
 //
-// How a mutant is judged: its scenario must go well without it and must show it.
+// A mutant and the scenario that shows it. mutants_test.cc judges them.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <string>
+#include <vector>
 
-#include "tests/crash/mutants.h"
+#include "sync/fault_point.h"
 
 namespace radixshmem::crash {
 
 struct MutantCase {
   Mutant mutant;
-  std::string (*scenario)(Mutant);
+  std::string (*scenario)(Mutant);  // returns what went wrong, empty if nothing
 };
 
-inline std::string case_name(const testing::TestParamInfo<MutantCase>& info) {
-  for (const auto& [mutant, name] : kMutants) {
-    if (mutant == info.param.mutant) return name;
-  }
-  return "unknown";
-}
-
-inline void judge(const MutantCase& mutant_case) {
-  EXPECT_EQ(mutant_case.scenario(Mutant::kNone), "") << "without any mutant";
-  const std::string caught = mutant_case.scenario(mutant_case.mutant);
-  EXPECT_NE(caught, "") << "the mutant survived";
-  EXPECT_EQ(caught.find("the scenario did not happen"), std::string::npos) << caught;
-}
+[[nodiscard]] std::vector<MutantCase> reader_mutants();
+[[nodiscard]] std::vector<MutantCase> writer_mutants();
 
 }  // namespace radixshmem::crash

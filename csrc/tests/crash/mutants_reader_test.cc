@@ -2,13 +2,12 @@
 // Copyright The radixshmem authors
 //
 // Deterministic interleavings of one reader and one writer. Each is right under the protocol and
-// shows wrong bytes or a broken invariant under its mutant. A scenario returns what went wrong,
-// empty if nothing.
-#include <gtest/gtest.h>
+// shows wrong bytes or a broken invariant under its mutant.
 
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tests/crash/lab.h"
 #include "tests/crash/mutant_test.h"
@@ -19,14 +18,6 @@ namespace {
 constexpr std::uint32_t kFullSwa = kMaskFull | kMaskSwa;
 constexpr std::uint32_t kFullMamba = kMaskFull | kMaskMamba;
 
-// Returns: whether the write that is logged, and about to happen, is of this kind (undo_log.h).
-bool about_to_write(Lab& lab, std::uint64_t tag) {
-  const UndoLogShared& log = TreeInspector::log(lab.tree());
-  return (log.entry[log.entries.load() - 1].where.load() & 0xff) == tag;
-}
-constexpr std::uint64_t kHeadTag = 9;
-constexpr std::uint64_t kAuxTag = 10;
-
 // A pin that is published after an early scan of the pins and before the truncation.
 std::string pin_between_scan_and_truncation(Mutant mutant) {
   Lab lab(mutant);
@@ -34,7 +25,10 @@ std::string pin_between_scan_and_truncation(Mutant mutant) {
   lab.put(lab.writer(), path);
   std::optional<Hit> pinned;
   on_fault_point = [&](FaultPoint point) {
-    if (pinned || point != FaultPoint::logged || !about_to_write(lab, kHeadTag)) return;
+    if (pinned || point != FaultPoint::logged ||
+        TreeInspector::last_logged(lab.tree()) != UndoLog::kTagHead) {
+      return;
+    }
     pinned.emplace(lab.query(lab.reader(), path, kMaskFull, true));
   };
   (void)lab.writer().evict(8, Component::kFull);
@@ -51,7 +45,10 @@ std::string aux_pin_between_scan_and_clearing(Mutant mutant) {
   lab.put_aux(lab.writer(), path, Component::kMamba);
   std::optional<Hit> pinned;
   on_fault_point = [&](FaultPoint point) {
-    if (pinned || point != FaultPoint::logged || !about_to_write(lab, kAuxTag)) return;
+    if (pinned || point != FaultPoint::logged ||
+        TreeInspector::last_logged(lab.tree()) != UndoLog::kTagAux) {
+      return;
+    }
     pinned.emplace(lab.query(lab.reader(), path, kFullMamba, true));
   };
   (void)lab.evict_all(lab.writer(), Component::kMamba);
@@ -251,26 +248,20 @@ std::string version_known_from_an_undone_state(Mutant mutant) {
   return {};
 }
 
-class ReaderMutants : public testing::TestWithParam<MutantCase> {};
+}  // namespace
 
-TEST_P(ReaderMutants, the_protocol_is_right_and_its_mutant_is_caught) {
-  judge(GetParam());
+std::vector<MutantCase> reader_mutants() {
+  return {{Mutant::kScanPinsBeforeTruncate, pin_between_scan_and_truncation},
+          {Mutant::kAuxScanBeforeOnly, aux_pin_between_scan_and_clearing},
+          {Mutant::kValidateDeepestOnly, path_replaced_inside_a_walk},
+          {Mutant::kNoVersionBump, copy_of_evicted_slots},
+          {Mutant::kNoAuxVersionBump, copy_of_a_returning_aux_slot},
+          {Mutant::kHighWaterAfterValidate, eviction_after_validation},
+          {Mutant::kNoAuxReload, aux_reused_before_the_pin},
+          {Mutant::kNoSideReload, side_block_moves},
+          {Mutant::kAuxPinDeepestOnly, window_over_two_segments},
+          {Mutant::kNoArenaSequence, page_changes_class},
+          {Mutant::kUndoRestoresVersion, version_known_from_an_undone_state}};
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Crash, ReaderMutants,
-    testing::Values(MutantCase{Mutant::kScanPinsBeforeTruncate, pin_between_scan_and_truncation},
-                    MutantCase{Mutant::kAuxScanBeforeOnly, aux_pin_between_scan_and_clearing},
-                    MutantCase{Mutant::kValidateDeepestOnly, path_replaced_inside_a_walk},
-                    MutantCase{Mutant::kNoVersionBump, copy_of_evicted_slots},
-                    MutantCase{Mutant::kNoAuxVersionBump, copy_of_a_returning_aux_slot},
-                    MutantCase{Mutant::kHighWaterAfterValidate, eviction_after_validation},
-                    MutantCase{Mutant::kNoAuxReload, aux_reused_before_the_pin},
-                    MutantCase{Mutant::kNoSideReload, side_block_moves},
-                    MutantCase{Mutant::kAuxPinDeepestOnly, window_over_two_segments},
-                    MutantCase{Mutant::kNoArenaSequence, page_changes_class},
-                    MutantCase{Mutant::kUndoRestoresVersion, version_known_from_an_undone_state}),
-    case_name);
-
-}  // namespace
 }  // namespace radixshmem::crash

@@ -2,7 +2,6 @@
 // Copyright The radixshmem authors
 //
 // Deterministic deaths and evictions that each show one wrong rule of the writers or of recovery.
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "tests/crash/events.h"
 #include "tests/crash/lab.h"
@@ -244,26 +244,20 @@ std::string child_outlives_a_client(Mutant mutant) {
   return alive ? "a dead client with a living child is taken for alive" : "";
 }
 
-class WriterMutants : public testing::TestWithParam<MutantCase> {};
+}  // namespace
 
-TEST_P(WriterMutants, the_protocol_is_right_and_its_mutant_is_caught) {
-  judge(GetParam());
+std::vector<MutantCase> writer_mutants() {
+  return {{Mutant::kRebuildFreesTruncated, log_lost_while_truncated},
+          {Mutant::kRebuildFreesLeaving, log_lost_while_aux_leaves},
+          {Mutant::kInsertEvictsOwnPath, insert_into_a_full_arena},
+          {Mutant::kFloorIgnoresBatchChildren, spared_child_of_a_victim},
+          {Mutant::kRebuildFreesBadSegments, pinned_segment_with_a_bad_parent},
+          {Mutant::kZombieForgetsAncestor, pinned_zombie_under_a_live_parent},
+          {Mutant::kIntentClearedEarly, death_inside_a_rebuild},
+          {Mutant::kNoCommitWord, death_after_the_commit_of_an_insert},
+          {Mutant::kUndoWithoutOverflow, death_after_events_were_published},
+          {Mutant::kSweepPublishes, sweep_after_blocks_came_back},
+          {Mutant::kNoForkClose, child_outlives_a_client}};
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Crash, WriterMutants,
-    testing::Values(MutantCase{Mutant::kRebuildFreesTruncated, log_lost_while_truncated},
-                    MutantCase{Mutant::kRebuildFreesLeaving, log_lost_while_aux_leaves},
-                    MutantCase{Mutant::kInsertEvictsOwnPath, insert_into_a_full_arena},
-                    MutantCase{Mutant::kFloorIgnoresBatchChildren, spared_child_of_a_victim},
-                    MutantCase{Mutant::kRebuildFreesBadSegments, pinned_segment_with_a_bad_parent},
-                    MutantCase{Mutant::kZombieForgetsAncestor, pinned_zombie_under_a_live_parent},
-                    MutantCase{Mutant::kIntentClearedEarly, death_inside_a_rebuild},
-                    MutantCase{Mutant::kNoCommitWord, death_after_the_commit_of_an_insert},
-                    MutantCase{Mutant::kUndoWithoutOverflow, death_after_events_were_published},
-                    MutantCase{Mutant::kSweepPublishes, sweep_after_blocks_came_back},
-                    MutantCase{Mutant::kNoForkClose, child_outlives_a_client}),
-    case_name);
-
-}  // namespace
 }  // namespace radixshmem::crash

@@ -57,7 +57,6 @@ class ColdMemory final {
 Litmus meet(Mutant mutant, std::chrono::seconds limit, std::uint64_t most) {
   Lab lab(mutant);
   const Path path = path_of(1, 1);
-  const UndoLogShared& log = TreeInspector::log(lab.tree());
   const auto deadline = std::chrono::steady_clock::now() + limit;
   std::atomic<std::uint64_t> round{0};      // begun
   std::atomic<std::uint64_t> reader_at{0};  // before its pin
@@ -74,11 +73,10 @@ Litmus meet(Mutant mutant, std::chrono::seconds limit, std::uint64_t most) {
     cold.store_some();
   };
   on_fault_point = [&](FaultPoint point) {
-    constexpr std::uint64_t kHeadTag = 9;
     if (point != FaultPoint::logged) return;
     const std::uint64_t now = round.load(std::memory_order_relaxed);
     if (now == 0 || writer_at.load(std::memory_order_relaxed) == now) return;
-    if ((log.entry[log.entries.load() - 1].where.load() & 0xff) != kHeadTag) return;
+    if (TreeInspector::last_logged(lab.tree()) != UndoLog::kTagHead) return;
     writer_at.store(now, std::memory_order_release);
     (void)wait_for(reader_at, now);
     delay(now % 1021);
