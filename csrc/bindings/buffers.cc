@@ -10,19 +10,21 @@
 
 namespace radixshmem::bindings {
 
-char format_letter(const Py_buffer& view) noexcept {
-  const char* format = view.format;
+char BufferView::item_letter() const noexcept {
+  if (view_.ndim != 1) return '\0';
+  const char* format = view_.format;
   if (format == nullptr) return 'B';
   if (*format == '@' || *format == '=' || *format == '<') ++format;
   return format[0] != '\0' && format[1] == '\0' ? format[0] : '\0';
 }
 
-Bytes::Bytes(py::handle object) {
-  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+std::string BufferView::description() const {
+  return std::to_string(view_.ndim) + "-D of format '" +
+         (view_.format != nullptr ? view_.format : "B") + "'";
 }
 
-Bytes::~Bytes() {
-  PyBuffer_Release(&view_);
+Bytes::Bytes(py::handle object) {
+  if (!view_.take(object, PyBUF_SIMPLE)) throw py::error_already_set();
 }
 
 bool ContiguousBuffer::take_array(py::handle object) {
@@ -44,25 +46,19 @@ bool ContiguousBuffer::take_array(py::handle object) {
 
 ContiguousBuffer::ContiguousBuffer(py::handle object, const char* what) {
   if (take_array(object)) return;
-  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+  if (!view_.take(object, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)) {
     PyErr_Clear();
     throw py::value_error(std::string(what) + " must be a contiguous 1-D integer array, got " +
                           Py_TYPE(object.ptr())->tp_name);
   }
-  const char letter = format_letter(view_);
-  if (view_.ndim != 1 || letter == '\0' || std::strchr("bBhHiIlLqQnN", letter) == nullptr) {
-    const std::string got = std::to_string(view_.ndim) + "-D of format '" +
-                            (view_.format != nullptr ? view_.format : "B") + "'";
-    PyBuffer_Release(&view_);
-    throw py::value_error(std::string(what) + " must be a 1-D integer array, got " + got);
+  const char letter = view_.item_letter();
+  if (letter == '\0' || std::strchr("bBhHiIlLqQnN", letter) == nullptr) {
+    throw py::value_error(std::string(what) + " must be a 1-D integer array, got " +
+                          view_.description());
   }
-  data_ = view_.buf;
-  item_bytes_ = static_cast<std::size_t>(view_.itemsize);
-  size_ = static_cast<std::size_t>(view_.len) / item_bytes_;
-}
-
-ContiguousBuffer::~ContiguousBuffer() {
-  PyBuffer_Release(&view_);
+  data_ = view_->buf;
+  item_bytes_ = static_cast<std::size_t>(view_->itemsize);
+  size_ = static_cast<std::size_t>(view_->len) / item_bytes_;
 }
 
 Words::Words(py::handle object, const char* what) : buffer_(object, what) {

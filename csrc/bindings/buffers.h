@@ -11,31 +11,47 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace radixshmem::bindings {
 
 namespace py = pybind11;
 
-// The item type of a buffer: its one struct letter, a byte-order mark skipped; '\0' for any other
-// format. A buffer without a format holds bytes.
-[[nodiscard]] char format_letter(const Py_buffer& view) noexcept;
+// A buffer; its exporter stays locked until destruction.
+class BufferView final {
+ public:
+  BufferView() = default;
+  ~BufferView() { PyBuffer_Release(&view_); }
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
 
-// The bytes of any contiguous buffer, whatever its format. The exporter stays locked until
-// destruction.
+  // Returns: false, with the exporter's exception set, when `object` has no such buffer. Once.
+  [[nodiscard]] bool take(py::handle object, int flags) {
+    return PyObject_GetBuffer(object.ptr(), &view_, flags) == 0;
+  }
+  [[nodiscard]] const Py_buffer* operator->() const noexcept { return &view_; }
+  // Returns: the item type of a 1-D buffer: its one struct letter, a byte-order mark skipped; '\0'
+  // for any other format. A buffer without a format holds bytes.
+  [[nodiscard]] char item_letter() const noexcept;
+  // Returns: dimensions and format, for an error message.
+  [[nodiscard]] std::string description() const;
+
+ private:
+  Py_buffer view_{};  // all zeros: none
+};
+
+// The bytes of any contiguous buffer, whatever its format.
 class Bytes final {
  public:
   // Throws what the exporter raises, TypeError for an object without a buffer.
   explicit Bytes(py::handle object);
-  ~Bytes();
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
   [[nodiscard]] std::span<const std::byte> span() const noexcept {
-    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+    return {static_cast<const std::byte*>(view_->buf), static_cast<std::size_t>(view_->len)};
   }
 
  private:
-  Py_buffer view_{};
+  BufferView view_;
 };
 
 // A read-only view of a 1-D C-contiguous buffer, kept alive until destruction.
@@ -43,9 +59,6 @@ class ContiguousBuffer final {
  public:
   // Throws ValueError naming `what` unless the buffer is 1-D, contiguous and of an integer format.
   ContiguousBuffer(py::handle object, const char* what);
-  ~ContiguousBuffer();
-  ContiguousBuffer(const ContiguousBuffer&) = delete;
-  ContiguousBuffer& operator=(const ContiguousBuffer&) = delete;
 
   [[nodiscard]] std::size_t item_bytes() const noexcept { return item_bytes_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -56,7 +69,7 @@ class ContiguousBuffer final {
   // Returns: whether `object` is an array as wanted.
   [[nodiscard]] bool take_array(py::handle object);
 
-  Py_buffer view_{};  // unused for an array, which does not lock itself either
+  BufferView view_;  // unused for an array, which does not lock itself either
   py::object array_;
   const void* data_ = nullptr;
   std::size_t size_ = 0;

@@ -24,27 +24,19 @@ namespace py = pybind11;
 class TokenBuffer final {
  public:
   explicit TokenBuffer(py::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_RECORDS_RO) != 0) {
+    if (!view_.take(object, PyBUF_RECORDS_RO)) {
       PyErr_Clear();
       refuse(Py_TYPE(object.ptr())->tp_name);
     }
-    const char letter = format_letter(view_);
+    const char letter = view_.item_letter();
     is_signed_ = letter != '\0' && std::strchr("bhilqn", letter) != nullptr;
     const bool is_unsigned = letter != '\0' && std::strchr("BHILQN", letter) != nullptr;
-    if (view_.ndim != 1 || !(is_signed_ || is_unsigned)) {
-      const std::string got = std::to_string(view_.ndim) + "-D of format '" +
-                              (view_.format != nullptr ? view_.format : "B") + "'";
-      PyBuffer_Release(&view_);
-      refuse(got);
-    }
+    if (!is_signed_ && !is_unsigned) refuse(view_.description());
   }
-  ~TokenBuffer() { PyBuffer_Release(&view_); }
-  TokenBuffer(const TokenBuffer&) = delete;
-  TokenBuffer& operator=(const TokenBuffer&) = delete;
 
   [[nodiscard]] TokenArray tokens() const noexcept {
-    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.shape[0]),
-            view_.strides[0], static_cast<std::size_t>(view_.itemsize), is_signed_};
+    return {static_cast<const std::byte*>(view_->buf), static_cast<std::size_t>(view_->shape[0]),
+            view_->strides[0], static_cast<std::size_t>(view_->itemsize), is_signed_};
   }
 
  private:
@@ -52,7 +44,7 @@ class TokenBuffer final {
     throw py::value_error("token_ids must be a 1-D array of integers, got " + got);
   }
 
-  Py_buffer view_{};
+  BufferView view_;
   bool is_signed_ = false;
 };
 
