@@ -95,22 +95,27 @@ void copy_fragment(std::byte* to, const std::byte* from, std::uint64_t size, boo
   }
 }
 
-// Requires: `request` is checked. `copy(in_slot, pointer, size)` moves one fragment.
-template <typename Copy>
-void for_each_fragment(const SlotStore& store, const CopyRequest& request, std::uint64_t k,
-                       Copy copy) {
+// Checks the request, then calls move(in_slot, pointer, size, large) for each fragment.
+template <typename Move>
+Result<std::uint64_t> for_each_fragment(const SlotStore& store, const CopyRequest& request,
+                                        Move move) {
+  const Result<Checked> checked = check(store, request);
+  if (!checked) return checked.error();
+  const auto [per_slot, total_bytes] = checked.value();
+  const bool large = total_bytes >= kStreamTotalBytes;
   const PoolHeader pool = store.pool(request.kind).value();
   std::byte* const base = store.data().data() + pool.offset + request.offset;
   std::uint64_t fragment = 0;
   for (const std::int32_t slot : request.slots) {
     std::byte* in_slot = base + static_cast<std::uint64_t>(slot) * pool.stride;
-    for (std::uint64_t j = 0; j < k; ++j, ++fragment) {
+    for (std::uint64_t j = 0; j < per_slot; ++j, ++fragment) {
       const std::uint64_t size = size_of(request, fragment, j);
       if (size == 0) continue;
-      copy(in_slot, reinterpret_cast<std::byte*>(request.ptrs[fragment]), size);
+      move(in_slot, reinterpret_cast<std::byte*>(request.ptrs[fragment]), size, large);
       in_slot += size;
     }
   }
+  return total_bytes;
 }
 
 }  // namespace
@@ -119,25 +124,15 @@ Result<std::uint64_t> copy_in(const SlotStore& store, const CopyRequest& request
   if (Result<> writable = store.require_writable("copy_in"); !writable) {
     return std::move(writable).error();
   }
-  const Result<Checked> checked = check(store, request);
-  if (!checked) return checked.error();
-  const bool large = checked.value().total_bytes >= kStreamTotalBytes;
-  for_each_fragment(store, request, checked.value().per_slot,
-                    [large](std::byte* in_slot, const std::byte* pointer, std::uint64_t size) {
-                      copy_fragment(in_slot, pointer, size, large);
-                    });
-  return checked.value().total_bytes;
+  return for_each_fragment(store, request,
+                           [](std::byte* in_slot, const std::byte* pointer, std::uint64_t size,
+                              bool large) { copy_fragment(in_slot, pointer, size, large); });
 }
 
 Result<std::uint64_t> copy_out(const SlotStore& store, const CopyRequest& request) {
-  const Result<Checked> checked = check(store, request);
-  if (!checked) return checked.error();
-  const bool large = checked.value().total_bytes >= kStreamTotalBytes;
-  for_each_fragment(store, request, checked.value().per_slot,
-                    [large](const std::byte* in_slot, std::byte* pointer, std::uint64_t size) {
-                      copy_fragment(pointer, in_slot, size, large);
-                    });
-  return checked.value().total_bytes;
+  return for_each_fragment(store, request,
+                           [](const std::byte* in_slot, std::byte* pointer, std::uint64_t size,
+                              bool large) { copy_fragment(pointer, in_slot, size, large); });
 }
 
 }  // namespace radixshmem
