@@ -91,32 +91,15 @@ Result<LiveFile> LiveFile::open(const std::string& name, bool create) {
 
 LiveFile::LiveFile(std::string path, int fd)
     : path_(std::move(path)), fd_(fd), born_(forks.load(std::memory_order_relaxed)) {
-  track();
+  const std::lock_guard guard(open_files_mutex);
+  open_files.push_back(fd_);
 }
 
 LiveFile::LiveFile(LiveFile&& other) noexcept
     : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), born_(other.born_) {}
 
-LiveFile& LiveFile::operator=(LiveFile&& other) noexcept {
-  if (this != &other) {
-    close();
-    path_ = std::move(other.path_);
-    fd_ = std::exchange(other.fd_, -1);
-    born_ = other.born_;
-  }
-  return *this;
-}
-
 LiveFile::~LiveFile() {
-  close();
-}
-
-void LiveFile::track() noexcept {
-  const std::lock_guard guard(open_files_mutex);
-  open_files.push_back(fd_);
-}
-
-void LiveFile::forget() noexcept {
+  if (fd_ < 0) return;
   const std::lock_guard guard(open_files_mutex);
   // In a forked child it is closed already, and the number may be another LiveFile's by now.
   if (born_ != forks.load(std::memory_order_relaxed)) return;
@@ -124,11 +107,6 @@ void LiveFile::forget() noexcept {
   if (at == open_files.end()) return;
   open_files.erase(at);
   ::close(fd_);
-}
-
-void LiveFile::close() noexcept {
-  if (fd_ >= 0) forget();
-  fd_ = -1;
 }
 
 bool LiveFile::try_lock(ClientId id) noexcept {

@@ -13,7 +13,7 @@
 // unlink_if_unused(), and open() retries until what it opened is what the name still means. That
 // can change until a byte is held: whoever has locked its byte asks still_named() and, if not,
 // begins again.
-// Thread safety: all calls may run in parallel, but close() and destruction.
+// Thread safety: all calls may run in parallel, but destruction.
 #pragma once
 
 #include <sys/types.h>
@@ -32,7 +32,6 @@ class LiveFile final {
   // NOT_READY when there is none.
   static Result<LiveFile> open(const std::string& name, bool create);
   LiveFile(LiveFile&& other) noexcept;
-  LiveFile& operator=(LiveFile&& other) noexcept;
   ~LiveFile();
 
   // Locks byte `id`. Returns: false when another description holds it.
@@ -50,12 +49,9 @@ class LiveFile final {
 
   // Deletes the file if no other description holds a byte. Returns: whether it was deleted.
   bool unlink_if_unused() noexcept;
-  void close() noexcept;
 
  private:
-  explicit LiveFile(std::string path, int fd);
-  void track() noexcept;
-  void forget() noexcept;
+  LiveFile(std::string path, int fd);
 
   std::string path_;
   int fd_ = -1;
