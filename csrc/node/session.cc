@@ -97,11 +97,15 @@ std::shared_ptr<Session> Session::for_server(SharedRegion region, HeaderView hea
                                              std::shared_ptr<LiveFile> live) {
   std::shared_ptr<Session> session(
       new Session(std::move(region), std::move(header), std::move(live)));
-  session->lock_ = std::make_unique<OwnerLock>(
-      &session->tree_->control().lock, session->live_.get(), ClientId{0},
-      std::chrono::milliseconds(session->plan().lock_timeout_ms));
-  session->pins_ = std::make_unique<PinAllocator>(&session->tree_->clients(), ClientId{0});
+  session->act_as(0);
   return session;
+}
+
+void Session::act_as(ClientId id) {
+  self_ = id;
+  lock_ = std::make_unique<OwnerLock>(&tree_->control().lock, live_.get(), id,
+                                      std::chrono::milliseconds(plan().lock_timeout_ms));
+  pins_ = std::make_unique<PinAllocator>(&tree_->clients(), id);
 }
 
 Result<> Session::register_client(const std::string& group, std::uint32_t spared) {
@@ -113,11 +117,8 @@ Result<> Session::register_client(const std::string& group, std::uint32_t spared
       return Error{ErrorCode::NOT_READY,
                    "the server of " + region_.name() + " was replaced just now: attach again"};
     }
-    self_ = id;
+    act_as(id);
     group_ = group.empty() ? id : group_of_text_hash(hash_bytes(std::as_bytes(std::span(group))));
-    lock_ = std::make_unique<OwnerLock>(&tree_->control().lock, live_.get(), id,
-                                        std::chrono::milliseconds(plan().lock_timeout_ms));
-    pins_ = std::make_unique<PinAllocator>(&clients, id);
     bool claimed = false;
     const bool got_lock = locked([&] {
       if (clients.state(id) != ClientState::kFree) return;

@@ -165,6 +165,8 @@ class Session final : public std::enable_shared_from_this<Session> {
                                                std::uint32_t spared);
   // Takes a free entry, but none of the last `spared`.
   [[nodiscard]] Result<> register_client(const std::string& group, std::uint32_t spared);
+  // Makes what this process needs to lock and pin under an id.
+  void act_as(ClientId id);
   [[nodiscard]] bool acquire();
   void flush_deferred() noexcept;
   [[nodiscard]] Error busy_error(const char* what) const;
