@@ -26,17 +26,17 @@ inline constexpr std::uint32_t kMaxSlots = 4096;
 inline constexpr std::uint32_t kMaxWorkers = 16;
 
 // What happened, for the report.
-#define RADIX_CRASH_TALLIES(X)                                                                     \
-  X(queries)                                                                                       \
-  X(hits)                                                                                          \
-  X(aux_queries) X(aux_hits) X(held_pins) X(extends) X(extends_stale) X(copies_valid)              \
-      X(copies_stale) X(inserts) X(inserts_busy) X(inserts_full) X(aux_inserts) X(recycles)        \
-          X(evictions) X(resets) X(repairs) X(shrinks) X(damages) X(reattached) X(forks)           \
-              X(live_file_opened) X(busy) X(pins_full) X(logs_spoiled) X(checks) X(checks_busy)    \
-                  X(ring_agreed) X(ring_resynced) X(reaped) X(reaped_slots) X(quarantine_released) \
-                      X(servers_adopted) X(stops) X(kills_armed) X(kills_by_rate) X(kills_outside) \
-                          X(takeovers) X(recoveries_undone) X(recoveries_committed) X(rebuilds)    \
-                              X(rollbacks) X(table_moves) X(table_growths)
+// clang-format off
+#define RADIX_CRASH_TALLIES(X)                                                                   \
+  X(queries) X(hits) X(aux_queries) X(aux_hits) X(held_pins) X(extends) X(extends_stale)         \
+  X(copies_valid) X(copies_stale) X(inserts) X(inserts_busy) X(inserts_full) X(aux_inserts)      \
+  X(recycles) X(evictions) X(resets) X(repairs) X(shrinks) X(damages) X(reattached) X(forks)     \
+  X(live_file_opened) X(busy) X(pins_full) X(logs_spoiled) X(checks) X(checks_busy)              \
+  X(ring_agreed) X(ring_resynced) X(reaped) X(reaped_slots) X(quarantine_released)               \
+  X(servers_adopted) X(stops) X(kills_armed) X(kills_by_rate) X(kills_outside) X(takeovers)      \
+  X(recoveries_undone) X(recoveries_committed) X(rebuilds) X(rollbacks) X(table_moves)           \
+  X(table_growths)
+// clang-format on
 
 enum class Tally : std::uint32_t {
 #define RADIX_ENUMERATOR(name) name,

@@ -14,7 +14,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/crash/campaign.h"
@@ -38,6 +41,57 @@ constexpr const char* kUsage =
     "            [--mutant NAME] [--threads] [--min-each N] [--min-total N] [--quiet]\n"
     "            [--expect-violation]\n";
 
+// Returns: whether it is a flag without a value.
+bool set_flag(std::string_view flag, Arguments& out) {
+  Options& options = out.options;
+  if (flag == "--stop-owners") {
+    options.stop_owners = true;
+    options.plan.lock_timeout_ms = 50;
+    return true;
+  }
+  for (const auto& [name, target] : std::initializer_list<std::pair<std::string_view, bool*>>{
+           {"--spoil-logs", &options.spoil_logs},
+           {"--damage", &options.damage},
+           {"--stress", &options.stress},
+           {"--threads", &options.threads},
+           {"--expect-violation", &out.expect_violation},
+           {"--quiet", &out.quiet}}) {
+    if (flag == name) return *target = true;
+  }
+  return false;
+}
+
+// Returns: whether it is a flag with such a value. --config was taken before.
+bool set_value(std::string_view flag, const char* value, Arguments& out) {
+  Options& options = out.options;
+  const auto number = [&] { return std::strtoull(value, nullptr, 10); };
+  const auto small = [&] { return static_cast<std::uint32_t>(std::atoi(value)); };
+  if (flag == "--suite") {
+    out.suite_seconds = std::atof(value);
+  } else if (flag == "--seconds") {
+    options.seconds = std::atof(value);
+  } else if (flag == "--seed") {
+    options.seed = number();
+  } else if (flag == "--workers") {
+    options.workers = small();
+  } else if (flag == "--rate") {
+    options.rate = small();
+  } else if (flag == "--armed") {
+    options.armed_at_once = small();
+  } else if (flag == "--min-each") {
+    out.min_each = number();
+  } else if (flag == "--min-total") {
+    out.min_total = number();
+  } else if (flag == "--mutant") {
+    const auto mutant = mutant_named(value);
+    if (!mutant) return false;
+    options.mutant = *mutant;
+  } else {
+    return flag == "--config";
+  }
+  return true;
+}
+
 bool parse(int argc, char** argv, Arguments& out) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::strcmp(argv[i], "--config") == 0 && std::strcmp(argv[i + 1], "fan") == 0) {
@@ -45,50 +99,9 @@ bool parse(int argc, char** argv, Arguments& out) {
     }
   }
   for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    const auto is = [&](const char* name) { return flag == name; };
-    if (is("--stop-owners")) {
-      out.options.stop_owners = true;
-      out.options.plan.lock_timeout_ms = 50;
-    } else if (is("--spoil-logs")) {
-      out.options.spoil_logs = true;
-    } else if (is("--damage")) {
-      out.options.damage = true;
-    } else if (is("--stress")) {
-      out.options.stress = true;
-    } else if (is("--threads")) {
-      out.options.threads = true;
-    } else if (is("--expect-violation")) {
-      out.expect_violation = true;
-    } else if (is("--quiet")) {
-      out.quiet = true;
-    } else if (i + 1 < argc) {
-      const char* value = argv[++i];
-      if (is("--suite"))
-        out.suite_seconds = std::atof(value);
-      else if (is("--seconds"))
-        out.options.seconds = std::atof(value);
-      else if (is("--seed"))
-        out.options.seed = std::strtoull(value, nullptr, 10);
-      else if (is("--workers"))
-        out.options.workers = static_cast<std::uint32_t>(std::atoi(value));
-      else if (is("--rate"))
-        out.options.rate = static_cast<std::uint32_t>(std::atoi(value));
-      else if (is("--armed"))
-        out.options.armed_at_once = static_cast<std::uint32_t>(std::atoi(value));
-      else if (is("--min-each"))
-        out.min_each = std::strtoull(value, nullptr, 10);
-      else if (is("--min-total"))
-        out.min_total = std::strtoull(value, nullptr, 10);
-      else if (is("--mutant")) {
-        const auto mutant = mutant_named(value);
-        if (!mutant) return false;
-        out.options.mutant = *mutant;
-      } else if (!is("--config"))
-        return false;
-    } else {
-      return false;
-    }
+    if (set_flag(argv[i], out)) continue;
+    if (i + 1 == argc || !set_value(argv[i], argv[i + 1], out)) return false;
+    ++i;
   }
   // RADIX_TEST_FULL=1: the long version of a test that is otherwise the same.
   const char* full = std::getenv("RADIX_TEST_FULL");
