@@ -9,7 +9,8 @@
 //
 // Free lists are an array, one per NUMA node later; today there is one.
 // Who may call: the lock holder; owner() and free_count() anybody, as hints.
-// All changes are logged; none becomes visible to other lock holders before the commit.
+// All changes are logged, runs of slots as a whole before the first of their words changes; none
+// becomes visible to other lock holders before the commit.
 #pragma once
 
 #include <array>
