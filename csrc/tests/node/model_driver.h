@@ -32,13 +32,13 @@ class ModelDriver final {
   // Runs `operations` calls. Returns: false at the first difference (told by a test failure).
   [[nodiscard]] bool run(std::uint64_t operations);
   // How often something happened: a test asserts that nothing stayed at zero.
-#define RADIX_SEEN(X)                                                                           \
-  X(hits)                                                                                       \
-  X(misses)                                                                                     \
-  X(windows) X(pinned) X(pins_full) X(attached) X(unused) X(path_missing) X(bad_request)        \
-      X(mempool_full) X(short_allocations) X(evicted) X(aux_evicted) X(aux_refused) X(extended) \
-          X(stale_cursors) X(resets) X(zombie_calls) X(reattached) X(still_valid) X(invalid)    \
-              X(checks) X(segment_evictions) X(side_evictions)
+  // clang-format off
+#define RADIX_SEEN(X)                                                                            \
+  X(hits) X(misses) X(windows) X(pinned) X(pins_full) X(attached) X(unused) X(path_missing)      \
+  X(bad_request) X(mempool_full) X(short_allocations) X(evicted) X(aux_evicted) X(aux_refused)   \
+  X(extended) X(stale_cursors) X(resets) X(zombie_calls) X(reattached) X(still_valid) X(invalid) \
+  X(checks) X(segment_evictions) X(side_evictions)
+  // clang-format on
   struct Seen {
 #define RADIX_FIELD(name) std::uint64_t name = 0;
     RADIX_SEEN(RADIX_FIELD)
@@ -105,6 +105,16 @@ class ModelDriver final {
   // The next change events of a call.
   void fetch_events();
   void apply_removals();
+  // Follows an insert by its events, from the block at `from` on, below `parent`, which becomes the
+  // last one that was stored. Returns: the end of what was stored.
+  [[nodiscard]] Position follow_insert(const Path& path, const Slots& slots, Position start,
+                                       Position from, ModelBlock*& parent);
+  // Returns: what the call should answer, with -1 for each slot that was used.
+  [[nodiscard]] InsertOutcome follow_insert_aux(Component c, const Path& path, const Slots& slots,
+                                                const std::vector<ModelBlock*>& found);
+  void expect_slots(const Hit& hit, const std::vector<ModelBlock*>& found, std::uint32_t mask);
+  void expect_outcome(const char* call, const InsertOutcome& outcome,
+                      const InsertOutcome& expected);
   void expect_no_events();
   void expect_counts(const char* call);
   void fail(const std::string& what);

@@ -84,6 +84,45 @@ void ModelDriver::do_allocate() {
   for (const std::int32_t slot : got) held(s, c).push_back({slot, s});
 }
 
+void ModelDriver::expect_outcome(const char* call, const InsertOutcome& outcome,
+                                 const InsertOutcome& expected) {
+  if (outcome.error == expected.error && outcome.unused == expected.unused &&
+      outcome.first == expected.first && outcome.last == expected.last) {
+    return;
+  }
+  const auto text = [](const InsertOutcome& o) {
+    return std::string(error_name(o.error)) + " [" + std::to_string(o.first) + ", " +
+           std::to_string(o.last) + ")";
+  };
+  fail(std::string(call) + ": " + text(outcome) + ", expected " + text(expected));
+}
+
+Position ModelDriver::follow_insert(const Path& path, const Slots& slots, Position start,
+                                    Position from, ModelBlock*& parent) {
+  const auto n = static_cast<Position>(path.size());
+  Position at = from;
+  // Own path: an eviction for segments must not take it.
+  while (!events_.empty() && !failed_) {
+    if (parent != nullptr) model_.pin(parent);
+    if (events_.front().kind == ChangeKind::kRemoved) ++seen_.segment_evictions;
+    apply_removals();
+    if (parent != nullptr) model_.unpin(parent);
+    if (events_.empty()) break;
+    const Change& change = events_.front();
+    if (change.kind != ChangeKind::kStored || change.component != Component::kFull || at >= n ||
+        change.hash != path[at] || change.position != at ||
+        change.parent != (at > 0 ? path[at - 1] : BlockHash{0})) {
+      fail("insert: a wrong event");
+      break;
+    }
+    model_.add(path[at], at, parent, slots[at - start]);
+    parent = model_.find(path[at], at);
+    events_.pop_front();
+    ++at;
+  }
+  return at;
+}
+
 void ModelDriver::do_insert() {
   const std::size_t s = below(kSessions);
   Path path = random_path();
@@ -123,37 +162,14 @@ void ModelDriver::do_insert() {
   }
   const Position from = std::min(matched, n);
   Slots unused(slots.begin(), slots.begin() + (from - start));
-  Position at = from;
-  // Own path: an eviction for segments must not take it.
   ModelBlock* parent = from > 0 ? found[from - 1] : nullptr;
-  while (!events_.empty() && !failed_) {
-    if (parent != nullptr) model_.pin(parent);
-    if (events_.front().kind == ChangeKind::kRemoved) ++seen_.segment_evictions;
-    apply_removals();
-    if (parent != nullptr) model_.unpin(parent);
-    if (events_.empty()) break;
-    const Change& change = events_.front();
-    if (change.kind != ChangeKind::kStored || change.component != Component::kFull || at >= n ||
-        change.hash != path[at] || change.position != at ||
-        change.parent != (at > 0 ? path[at - 1] : BlockHash{0})) {
-      fail("insert: a wrong event");
-      return;
-    }
-    model_.add(path[at], at, parent, slots[at - start]);
-    parent = model_.find(path[at], at);
-    events_.pop_front();
-    ++at;
-  }
+  const Position at = follow_insert(path, slots, start, from, parent);
+  if (failed_) return;
   seen_.attached += at - from;
   seen_.unused += unused.size();
   unused.insert(unused.end(), slots.begin() + (at - start), slots.end());
   const ErrorCode expected = at == n ? ErrorCode::OK : ErrorCode::MEMPOOL_FULL;
-  if (outcome.error != expected || outcome.unused != unused || outcome.first != from ||
-      outcome.last != at) {
-    fail(std::string("insert: ") + error_name(outcome.error) + " [" +
-         std::to_string(outcome.first) + ", " + std::to_string(outcome.last) + "), expected " +
-         error_name(expected) + " [" + std::to_string(from) + ", " + std::to_string(at) + ")");
-  }
+  expect_outcome("insert", outcome, {expected, from, at, unused});
   if (at < n) {
     ++seen_.mempool_full;
     if (parent != nullptr) model_.pin(parent);
@@ -161,6 +177,36 @@ void ModelDriver::do_insert() {
     if (parent != nullptr) model_.unpin(parent);
   }
   keep(outcome.unused);
+}
+
+InsertOutcome ModelDriver::follow_insert_aux(Component c, const Path& path, const Slots& slots,
+                                             const std::vector<ModelBlock*>& found) {
+  const auto k = static_cast<std::size_t>(c);
+  const auto n = static_cast<Position>(path.size());
+  const Position first = n - static_cast<Position>(slots.size());
+  InsertOutcome predicted{ErrorCode::OK, n, n, slots};
+  for (Position p = n; p-- > first && !failed_;) {
+    const std::int32_t slot = slots[p - first];
+    if (slot == -1) continue;
+    if (found[p]->slot[k] < 0) {  // a side block may have to be freed
+      seen_.side_evictions += !events_.empty() && events_.front().kind == ChangeKind::kRemoved;
+      apply_removals();
+    }
+    const bool stored = !events_.empty() && events_.front().kind == ChangeKind::kStored &&
+                        events_.front().hash == path[p] && events_.front().component == c;
+    if (found[p]->slot[k] >= 0) continue;
+    if (!stored) {
+      predicted.error = ErrorCode::MEMPOOL_FULL;
+      ++seen_.mempool_full;
+      break;
+    }
+    events_.pop_front();
+    model_.add_aux(*found[p], c, slot);
+    predicted.unused[p - first] = -1;
+    if (predicted.first == predicted.last) predicted.last = p + 1;
+    predicted.first = p;
+  }
+  return predicted;
 }
 
 void ModelDriver::do_insert_aux() {
@@ -186,54 +232,23 @@ void ModelDriver::do_insert_aux() {
     }
   }
   put_back(s, c, spared);
-  const Position first = n - static_cast<Position>(slots.size());
   const Position start = c == Component::kMamba && below(2) == 0 ? n - 1 : 0;
   const bool recycle = below(2) == 0;
   const std::vector<ModelBlock*> found = model_.walk(path);
   const InsertOutcome outcome = insert(sessions_[s], path, slots, start, recycle, c);
   fetch_events();
-  ErrorCode expected = ErrorCode::OK;
-  Slots unused = slots;  // -1 where one was used
-  Position low = n;
-  Position high = n;
+  InsertOutcome predicted{ErrorCode::FULL_PATH_MISSING, n, n, slots};
   if (found.size() < n) {
     ++seen_.path_missing;
-    expected = ErrorCode::FULL_PATH_MISSING;
   } else {
-    for (Position p = n; p-- > first && !failed_;) {
-      const std::int32_t slot = slots[p - first];
-      if (slot == -1) continue;
-      if (found[p]->slot[k] < 0) {  // a side block may have to be freed
-        seen_.side_evictions += !events_.empty() && events_.front().kind == ChangeKind::kRemoved;
-        apply_removals();
-      }
-      const bool stored = !events_.empty() && events_.front().kind == ChangeKind::kStored &&
-                          events_.front().hash == path[p] && events_.front().component == c;
-      if (found[p]->slot[k] >= 0) continue;
-      if (stored) {
-        events_.pop_front();
-        model_.add_aux(*found[p], c, slot);
-        unused[p - first] = -1;
-        if (low == high) high = p + 1;
-        low = p;
-      } else {
-        expected = ErrorCode::MEMPOOL_FULL;
-        ++seen_.mempool_full;
-        break;
-      }
-    }
+    predicted = follow_insert_aux(c, path, slots, found);
     apply_removals();
   }
-  std::erase(unused, -1);
+  std::erase(predicted.unused, -1);
   if (!events_.empty()) fail("insert of aux: an unexpected event");
-  if (low == high) low = high = n;
-  if (outcome.error != expected || outcome.unused != unused || outcome.first != low ||
-      outcome.last != high) {
-    fail(std::string("insert of aux: ") + error_name(outcome.error) + " [" +
-         std::to_string(outcome.first) + ", " + std::to_string(outcome.last) + "), expected " +
-         error_name(expected) + " [" + std::to_string(low) + ", " + std::to_string(high) + ")");
-    return;
-  }
+  expect_outcome("insert of aux", outcome, predicted);
+  if (failed_) return;
+  const auto& [error, low, high, unused] = predicted;
   if (low < high && (found[low]->slot[k] < 0 || found[high - 1]->slot[k] < 0)) {
     fail("insert of aux: what landed was evicted by the same call");
   }

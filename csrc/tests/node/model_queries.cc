@@ -36,6 +36,31 @@ void ModelDriver::release(Pinned& pinned) {
   for (auto& [block, c] : pinned.aux) --block->aux_pins[static_cast<std::size_t>(c)];
 }
 
+void ModelDriver::expect_slots(const Hit& hit, const std::vector<ModelBlock*>& found,
+                               std::uint32_t mask) {
+  const std::uint32_t wanted = (mask & kMaskFull) != 0 ? hit.blocks : 0;
+  if (hit.full_count != wanted) fail("query: wrong number of FULL slots");
+  for (Position p = 0; p < hit.full_count; ++p) {
+    if (hit.full_slots[p] != found[p]->slot[0]) fail("query: wrong FULL slot");
+  }
+  if ((mask & kMaskSwa) != 0 && hit.blocks != 0) {
+    ++seen_.windows;
+    const Position start = hit.blocks - std::min(hit.blocks, rig_.plan().swa_window_blocks);
+    if (hit.window.swa_start != start || start + hit.window.swa_slots.size() != hit.blocks) {
+      fail("query: wrong window");
+      return;
+    }
+    for (Position p = start; p < hit.blocks; ++p) {
+      if (hit.window.swa_slots[p - start] != found[p]->slot[1]) fail("query: wrong SWA slot");
+    }
+  }
+  const bool mamba = (mask & kMaskMamba) != 0 && hit.blocks != 0;
+  if (hit.window.mamba.has_value() != mamba ||
+      (mamba && static_cast<std::int32_t>(*hit.window.mamba) != found.back()->slot[2])) {
+    fail("query: wrong MAMBA slot");
+  }
+}
+
 void ModelDriver::do_query() {
   const std::size_t s = below(kSessions);
   const Path path = random_path();
@@ -61,27 +86,7 @@ void ModelDriver::do_query() {
     return;
   }
   ++(hit.blocks != 0 ? seen_.hits : seen_.misses);
-  const std::uint32_t wanted = (mask & kMaskFull) != 0 ? hit.blocks : 0;
-  if (hit.full_count != wanted) fail("query: wrong number of FULL slots");
-  for (Position p = 0; p < hit.full_count; ++p) {
-    if (hit.full_slots[p] != found[p]->slot[0]) fail("query: wrong FULL slot");
-  }
-  if ((mask & kMaskSwa) != 0 && hit.blocks != 0) {
-    ++seen_.windows;
-    const Position start = hit.blocks - std::min(hit.blocks, rig_.plan().swa_window_blocks);
-    if (hit.window.swa_start != start || start + hit.window.swa_slots.size() != hit.blocks) {
-      fail("query: wrong window");
-      return;
-    }
-    for (Position p = start; p < hit.blocks; ++p) {
-      if (hit.window.swa_slots[p - start] != found[p]->slot[1]) fail("query: wrong SWA slot");
-    }
-  }
-  const bool mamba = (mask & kMaskMamba) != 0 && hit.blocks != 0;
-  if (hit.window.mamba.has_value() != mamba ||
-      (mamba && static_cast<std::int32_t>(*hit.window.mamba) != found.back()->slot[2])) {
-    fail("query: wrong MAMBA slot");
-  }
+  expect_slots(hit, found, mask);
   if (hit.pinned() != (lock && hit.blocks != 0)) fail("query: pinned or not");
   if (hit.blocks == 0) return;
   if (hit.cursor && below(8) == 0) {
