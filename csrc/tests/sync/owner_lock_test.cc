@@ -51,6 +51,18 @@ class OwnerLockTest : public ::testing::Test {
     OwnerLock lock;
   };
 
+  // What a child does that holds the lock as `id` until it is told to go on.
+  [[nodiscard]] auto hold_as(ClientId id) {
+    return [this, id](Child& self) {
+      Client mine(*this, id, kPatient);
+      if (mine.lock.acquire() != Acquired::kClean) return 1;
+      self.say_ready();
+      self.wait_for_parent();
+      mine.lock.release();
+      return 0;
+    };
+  }
+
   std::string name_;
   Shared* shared_ = nullptr;
 };
@@ -122,13 +134,7 @@ TEST_F(OwnerLockTest, ProcessesExcludeEachOther) {
 
 TEST_F(OwnerLockTest, AKilledOwnerIsTakenOverAndThatIsTold) {
   Client heir(*this, 2, kPatient);
-  Child owner([&](Child& self) {
-    Client mine(*this, 1, kPatient);
-    if (mine.lock.acquire() != Acquired::kClean) return 1;
-    self.say_ready();
-    self.wait_for_parent();
-    return 0;
-  });
+  Child owner(hold_as(1));
   ASSERT_TRUE(owner.wait_ready());
   owner.kill_and_wait();
   ASSERT_EQ(heir.lock.acquire(), Acquired::kTakenOver);
@@ -139,13 +145,7 @@ TEST_F(OwnerLockTest, AKilledOwnerIsTakenOverAndThatIsTold) {
 }
 
 TEST_F(OwnerLockTest, OfManyHeirsExactlyOneTakesOver) {
-  Child owner([&](Child& self) {
-    Client mine(*this, 7, kPatient);
-    if (mine.lock.acquire() != Acquired::kClean) return 1;
-    self.say_ready();
-    self.wait_for_parent();
-    return 0;
-  });
+  Child owner(hold_as(7));
   ASSERT_TRUE(owner.wait_ready());
   std::vector<std::unique_ptr<Client>> clients;
   for (ClientId id = 1; id <= 4; ++id) {
@@ -181,14 +181,7 @@ TEST_F(OwnerLockTest, ASuccessorUnderTheSameIdTakesOverFromItsPredecessor) {
 
 TEST_F(OwnerLockTest, AStoppedOwnerIsNotRobbedAndOthersGetBusy) {
   Client other(*this, 2, kHasty);
-  Child owner([&](Child& self) {
-    Client mine(*this, 1, kPatient);
-    if (mine.lock.acquire() != Acquired::kClean) return 1;
-    self.say_ready();
-    self.wait_for_parent();
-    mine.lock.release();
-    return 0;
-  });
+  Child owner(hold_as(1));
   ASSERT_TRUE(owner.wait_ready());
   owner.stop();
   EXPECT_EQ(other.lock.acquire(), Acquired::kBusy);
@@ -203,13 +196,7 @@ TEST_F(OwnerLockTest, AStoppedOwnerIsNotRobbedAndOthersGetBusy) {
 
 TEST_F(OwnerLockTest, AStoppedOwnerThatIsKilledIsTakenOver) {
   Client other(*this, 2, kHasty);
-  Child owner([&](Child& self) {
-    Client mine(*this, 1, kPatient);
-    if (mine.lock.acquire() != Acquired::kClean) return 1;
-    self.say_ready();
-    self.wait_for_parent();
-    return 0;
-  });
+  Child owner(hold_as(1));
   ASSERT_TRUE(owner.wait_ready());
   owner.stop();
   EXPECT_EQ(other.lock.acquire(), Acquired::kBusy);
