@@ -8,8 +8,9 @@
 //   E2  truncate: head = {version + 1, count = keep, hi = old count}   for all victims
 //   E4  scan ALL pins again (seq_cst against E2): a victim pinned deeper gets its count back
 //   E5  per victim: head = {version + 1, keep, keep} or FREE
-//   E6  its slots to the free list, or to whoever wants them   E7 table entry, parent's children,
-//   free segment E8  commit: the whole batch is one transaction
+//   E6  its slots to the free list, or to whoever wants them
+//   E7  table entry, parent's children, free segment
+//   E8  commit: the whole batch is one transaction
 //
 // The order truncate, scan, free must not change: a reader publishes its pin and then validates
 // versions, so either it sees the truncation or the scan sees its pin. Readers never wait.
