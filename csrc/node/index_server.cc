@@ -159,9 +159,9 @@ Result<IndexServer::Reaped> IndexServer::reap(ClientId id, bool exited) {
   if (!call.mapped()) return no_index("reap");
   Tree& tree = session_->tree();
   ClientTable& clients = tree.clients();
-  if (id == 0 || id >= clients.ids_used() || clients.state(id) == ClientState::kFree) {
-    return Reaped{};
-  }
+  if (id == 0 || id >= clients.ids_used()) return Reaped{};
+  const std::uint32_t generation = clients.entry(id).generation.load(std::memory_order_acquire);
+  if (clients.state(id) == ClientState::kFree) return Reaped{};
   if (client_alive(id)) {
     return Error{ErrorCode::INVALID_ARGUMENT, "client " + std::to_string(id) + " of " + name_ +
                                                   " is alive and cannot be reaped"};
@@ -169,8 +169,13 @@ Result<IndexServer::Reaped> IndexServer::reap(ClientId id, bool exited) {
   Reaped reaped;
   std::uint32_t group = 0;
   bool group_lives = false;
+  bool left = false;
   const bool done = session_->locked([&] {
     ClientEntry& entry = clients.entry(id);
+    // The dead one may have been a closing one, whose entry another client has taken since.
+    left = clients.state(id) == ClientState::kFree ||
+           entry.generation.load(std::memory_order_relaxed) != generation;
+    if (left) return;
     reaped.pins = clients.clear_pins(id);
     fault_point(FaultPoint::reap_pins);
     if (exited) entry.exited.store(1, std::memory_order_release);
@@ -179,7 +184,7 @@ Result<IndexServer::Reaped> IndexServer::reap(ClientId id, bool exited) {
     group_lives = clients.group_lives(group, id);
   });
   if (!done) return lock_busy("reap");
-  if (group_lives) return reaped;
+  if (left || group_lives) return reaped;
   for (ClientId member = 1; member < clients.ids_used(); ++member) {
     if (clients.state(member) != ClientState::kDead ||
         clients.entry(member).group.load(std::memory_order_relaxed) != group) {

@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "node/inspect.h"
 #include "tests/node/server_rig.h"
 
@@ -88,6 +91,33 @@ TEST_F(IndexServerTest, ALivingClientIsNeverReaped) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::INVALID_ARGUMENT);
   EXPECT_EQ(free(), 195u);
+}
+
+TEST_F(IndexServerTest, AnEntryTakenAnewWhileTheReaperWaitsForTheLockIsLeftAlone) {
+  put(rig_.attach(), path_);
+  const ClientId id = dead_client("");
+  const SessionPtr holder = rig_.attach();
+  ClientTable& clients = rig_.own().tree().clients();
+  auto live = LiveFile::open(rig_.name(), /*create=*/false);
+  ASSERT_TRUE(live.ok());
+  std::thread reaper;
+  ASSERT_TRUE(holder->locked([&] {
+    reaper = std::thread([&] { EXPECT_EQ(reap(id, true).slots, 0u); });
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const auto& word = rig_.own().tree().control().lock.word;
+    while ((word.load() & 1) == 0 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    clients.free_entry(id);  // its slots stay, and are those of the next one
+    ASSERT_TRUE(live.value().try_lock(id));
+    clients.claim(id, id, 1);
+    clients.entry(id).pin_high_water = 1;
+    clients.pin(id, 0) = PinWord{1, 1, kMaskFull}.pack();
+  }));
+  reaper.join();
+  EXPECT_EQ(clients.state(id), ClientState::kLive);
+  EXPECT_NE(clients.pin(id, 0).load(), 0u);
+  EXPECT_EQ(rig_.own().tree().slots_of(Component::kFull, client_owner(id)).size(), 10u);
 }
 
 TEST_F(IndexServerTest, ReapingNobodyIsANoOp) {
