@@ -198,6 +198,7 @@ void PageArena::rebuild() noexcept {
   for (PageId p = page_count_ - 1; p >= 1; --p) {
     PageEntry& page = pages_[p];
     const std::uint32_t c = page.size_class.load(kRelaxed) & 3;
+    page.size_class.store(c, kRelease);
     std::uint32_t used = 0;
     SegmentId free_head = 0;
     for_each_in_page(p, [&](SegmentId id, Segment segment) {

@@ -78,6 +78,10 @@ class PageArena final {
     SegmentHeader* h = header(id);
     return {h, classes_.capacity[h->size_class.load(std::memory_order_relaxed) & 3]};
   }
+  // Returns: the class of the page that `id` lies in.
+  [[nodiscard]] std::uint32_t class_of(SegmentId id) const noexcept {
+    return pages_[id / kPageUnits].size_class.load(std::memory_order_relaxed) & 3;
+  }
   // Returns: whether `id` is where a segment of its page's class begins.
   [[nodiscard]] bool valid(SegmentId id) const noexcept;
   [[nodiscard]] std::uint64_t sequence(std::memory_order order) const noexcept {

@@ -4,6 +4,7 @@
 // The invariant walker behind `radix-server check`: recounts everything derived and compares.
 // Runs under the lock, reads only, and believes nothing: ids are checked before they are followed.
 #include <algorithm>
+#include <bit>
 #include <cstdarg>
 #include <cstdio>
 #include <utility>
@@ -84,6 +85,11 @@ class TreeInspector final {
 
   void check_segment(SegmentId id, Segment segment) {
     const SegmentHead head = segment.head();
+    const std::uint32_t own_class = segment->size_class.load(kRelaxed);
+    if (own_class != tree_.arena_.class_of(id)) {
+      report("I7 segment %u is of class %u, its page of %u", id, own_class,
+             tree_.arena_.class_of(id));
+    }
     const auto in_list = static_cast<InList>(segment->in_list.load(kRelaxed));
     const SideId side = segment->side.load(kRelaxed);
     if (head.state == SegmentState::kFree) {
@@ -205,6 +211,9 @@ class TreeInspector final {
       for (const auto& entry : tree_.table_.line(l).entry) entries += entry.load(kRelaxed) != 0;
     }
     const Control& control = *tree_.control_;
+    if (!std::has_single_bit(tree_.table_.lines_in_use())) {
+      report("I4 table has %u lines, no power of two", tree_.table_.lines_in_use());
+    }
     if (entries != live_) report("I4 table has %u entries, %u are live", entries, live_);
     if (control.live_segments.load(kRelaxed) != live_) {
       report("I4 counted %u live segments, found %u", control.live_segments.load(kRelaxed), live_);

@@ -121,12 +121,14 @@ void HashTable::grow() noexcept {
   root_->line_mask.store(new_mask, kRelease);
   for (std::uint32_t l = 0; l < old_lines; ++l) {
     for (std::uint32_t i = 0; i < 8; ++i) {
+      auto& upper = lines_[l + old_lines].entry[i];
+      upper.store(0, kRelease);  // nobody has looked at it yet: what it holds may be damage
       const std::uint64_t word = lines_[l].entry[i].load(kRelaxed);
       if (word == 0) continue;
       const Probe p = probe(key_of(word), new_mask);
       const std::uint32_t home = (p.line[0] & old_mask) == l ? p.line[0] : p.line[1];
       if (home == l) continue;
-      lines_[home].entry[i].store(word, kRelease);
+      upper.store(word, kRelease);
       lines_[l].entry[i].store(0, kRelease);
     }
     if (l == old_lines / 2) fault_point(FaultPoint::table_grow_middle);

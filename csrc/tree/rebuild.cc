@@ -6,7 +6,7 @@
 // `check --repair`. It writes without the log under an intent: killed anywhere, it runs again.
 //
 //   1  heads: a half-evicted segment gets its count back (its pins may still be honoured); what
-//      names a slot out of range or already taken is cut there
+//      names a slot out of range or already taken is cut there; the class is that of the page
 //   2  LIVE segments whose parent fails I3 become ZOMBIE, not FREE: the sweep honours their pins
 //   3  table, children, eviction list
 //   4  side blocks: a slot that was leaving is back, for the same reason
@@ -14,6 +14,7 @@
 //
 // Nothing allocates: the bit per slot and the word per arena unit are reserved in the region.
 #include <algorithm>
+#include <bit>
 
 #include "tree/tree.h"
 
@@ -38,9 +39,12 @@ bool Tree::mark_slot(Component c, SlotId slot) noexcept {
 }
 
 void Tree::normalise_heads(bool to_zombie) noexcept {
-  arena_.for_each([&](SegmentId, Segment s) {
+  arena_.for_each([&](SegmentId id, Segment s) {
     const std::uint64_t word = s.head_word();
     const SegmentHead head = SegmentHead::unpack(word);
+    const auto page_class = static_cast<std::uint8_t>(arena_.class_of(id));
+    const bool misread = s->size_class.load(kRelaxed) != page_class;
+    if (misread) s->size_class.store(page_class, kRelease);
     const bool known = head.state == SegmentState::kLive || head.state == SegmentState::kZombie;
     std::uint32_t owned = std::min(head.owned, s.capacity());
     if (mutant(Mutant::kRebuildFreesTruncated)) owned = std::min(head.count, owned);
@@ -51,7 +55,7 @@ void Tree::normalise_heads(bool to_zombie) noexcept {
       while (good < owned && mark_slot(Component::kFull, s.slot(good))) ++good;
     }
     if (good == 0) state = SegmentState::kFree;
-    if (state != head.state || good != head.count || good != head.owned) {
+    if (misread || state != head.state || good != head.count || good != head.owned) {
       s->head.store(next_head(word, state, good, good), kSeqCst);
     }
   });
@@ -164,6 +168,7 @@ bool Tree::relink_tree() noexcept {
     scratch_words_[live++] = std::uint64_t{s->touch.load(kRelaxed)} << 32 | id;
     blocks += head.count;
   });
+  table_.set_lines_in_use(std::bit_ceil(table_.lines_in_use()));  // damage may have left any number
   while (table_.wants_growth(live)) table_.set_lines_in_use(table_.lines_in_use() * 2);
   table_.clear();
   fault_point(FaultPoint::rebuild_table);
@@ -216,7 +221,7 @@ void Tree::rebuild() noexcept {
   relink_sides();
   restore_owners();
   arena_.rebuild();
-  log_.reset(ring_.head());
+  log_.commit(ring_.head());
   fault_point(FaultPoint::rebuild_done);
 }
 

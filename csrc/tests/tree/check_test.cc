@@ -127,6 +127,15 @@ TEST_F(CheckTest, I4BlocksMiscounted) {
   rig_.tree().control().live_blocks.fetch_add(1);
   expect("I4");
 }
+TEST_F(CheckTest, I4LinesOfNoPowerOfTwoThatARepairRoundsUp) {
+  rig_.tree().control().table.line_mask = 10;
+  expect("I4");
+  rig_.tree().repair();
+  EXPECT_SOUND(rig_);
+  for (std::uint64_t seed = 10; seed < 150; ++seed) rig_.put(make_path(seed, 1));
+  EXPECT_GT(rig_.tree().table().lines_in_use(), 16u);
+  EXPECT_SOUND(rig_);
+}
 TEST_F(CheckTest, I5BranchCountWrong) {
   rig_.tree().arena().segment(first_).branches()[3] = 1;
   expect("I5");
@@ -160,6 +169,23 @@ TEST_F(CheckTest, I7ZombieListThatLeavesTheArena) {
   rig_.tree().control().zombie_head = 0xfffffff0u;
   expect("I7");
 }
+TEST_F(CheckTest, I7SegmentOfAnotherClassThatARepairReadsAnew) {
+  const std::uint64_t version = head_version(header(second_)->head);
+  header(second_)->size_class = 228;
+  expect("I7");
+  rig_.tree().repair();
+  EXPECT_SOUND(rig_);
+  EXPECT_EQ(rig_.hit(path_), 40u);
+  EXPECT_GT(head_version(header(second_)->head), version);  // who has read it read other slots
+}
+TEST_F(CheckTest, I7PageOfNoClassThatARepairFrees) {
+  rig_.tree().arena().page(last_ / kPageUnits).size_class = 4;
+  expect("I7");
+  rig_.tree().repair();
+  EXPECT_SOUND(rig_);
+  rig_.put(path_);
+  EXPECT_SOUND(rig_);
+}
 TEST_F(CheckTest, I7LostPage) {
   rig_.tree().control().arena.free_pages = 0;
   expect("I7");
@@ -189,6 +215,8 @@ TEST_F(CheckTest, I8PinOfAnUnregisteredClient) {
 TEST_F(CheckTest, I10OpenTransaction) {
   rig_.tree().log().store(rig_.tree().control().clock, 5);
   expect("I10");
+  rig_.tree().repair();  // the lock was free: nobody left it open
+  EXPECT_SOUND(rig_);
 }
 TEST_F(CheckTest, I10OddSequence) {
   rig_.tree().control().table.sequence = 7;

@@ -35,6 +35,19 @@ TEST(HashTableTest, TheTableGrowsWithItsEntriesAndLosesNone) {
   EXPECT_SOUND(rig);
 }
 
+TEST(HashTableTest, GrowthForgetsWhatDamageLeftInLinesBeyondThoseInUse) {
+  TreeRig rig(small_plan(2000));
+  const IndexLayout& layout = rig.tree().layout();
+  auto* lines =
+      reinterpret_cast<TableLine*>(rig.memory().base() + layout.area(AreaKind::kTable).offset);
+  const std::uint32_t used = rig.tree().table().lines_in_use();
+  ASSERT_LT(used, layout.table_lines_max);
+  for (std::uint32_t l = used; l < layout.table_lines_max; ++l) lines[l].entry[3] = ~0ull;
+  for (std::uint64_t i = 0; i < 1500; ++i) rig.put(make_path(i, 1));
+  EXPECT_GT(rig.tree().table().lines_in_use(), used);
+  EXPECT_SOUND(rig);
+}
+
 TEST(HashTableTest, FullLinesMoveTheirEntriesAside) {
   TreeRig rig(small_plan(2000));
   const Tree& tree = rig.tree();
