@@ -4,7 +4,8 @@
 
 The end of a client's connection, or its exit, is only the trigger to look. A client is dead when
 its byte lock is free. Its slots are freed only when its process has completely exited (its pidfd
-is readable): until then the process's GPU or NIC may still write into them. A client whose process
+is readable): until then the process's GPU or NIC may still write into them. One that closed while
+it could not get the lock has said that nobody writes them any more. A client whose process
 cannot be watched (it never connected to this server, or lives out of sight) has its slots put into
 quarantine instead.
 """
@@ -144,9 +145,11 @@ class Reaper:
             if client_id == 0 or entry["alive"]:
                 continue
             pidfd = self._pidfds.get(key)
-            if pidfd is not None and not has_exited(pidfd):
+            exited = bool(entry["exited"])  # or closed, while it could not get the lock
+            if pidfd is not None and not exited and not has_exited(pidfd):
                 continue
-            pins, slots = await self._run(self._owner.reap, client_id, pidfd is not None)
+            exited = exited or pidfd is not None
+            pins, slots = await self._run(self._owner.reap, client_id, exited)
             if pins or slots or entry["state"] == 1:
                 self.reaped += 1
                 _log.info(
@@ -155,7 +158,7 @@ class Reaper:
                     entry["pid"],
                     pins,
                     slots,
-                    "freed" if pidfd is not None else "put into quarantine",
+                    "freed" if exited else "put into quarantine",
                 )
         for key in set(self._pidfds) - present:
             self._forget(key)

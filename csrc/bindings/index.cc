@@ -121,6 +121,7 @@ py::list clients(const Session& session) {
     row["group"] = c.group;
     row["pid"] = c.pid;
     row["alive"] = c.alive ? 1 : 0;
+    row["exited"] = c.exited ? 1 : 0;
     row["pins"] = c.pins;
     row["slots"] = c.slots;
     out.append(row);

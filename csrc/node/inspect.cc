@@ -184,6 +184,7 @@ Result<std::vector<ClientInfo>> list_clients(const Session& session) {
                     entry.group.load(kRelaxed),
                     entry.pid.load(kRelaxed),
                     own || session.live().held_elsewhere(id),
+                    entry.exited.load(kRelaxed) != 0,
                     pins[id],
                     slots[id],
                     {}};

@@ -48,6 +48,7 @@ struct ClientInfo {
   std::uint32_t group = 0;
   std::uint32_t pid = 0;
   bool alive = false;
+  bool exited = false;  // nobody writes its slots any more
   std::uint32_t pins = 0;
   std::uint32_t slots = 0;
   std::vector<Figure> counters;

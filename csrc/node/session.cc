@@ -172,13 +172,7 @@ void Session::close() noexcept {
   while (in_flight_.load(std::memory_order_acquire) != 0) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  if (lock_ && self_ != 0) {
-    // Busy: the entry stays LIVE with a free byte, and the reaper gives everything back.
-    (void)locked([&] { tree_->clients().clear_pins(self_); });
-    std::uint32_t slots = 0;
-    while (release_client(self_, /*to_quarantine=*/false, slots) == Released::kOutdated) {
-    }
-  }
+  if (lock_ && self_ != 0 && !give_back()) leave_to_reaper();
   // The server's file and byte 0 are IndexServer's; a client's go here. The last client of an index
   // whose server has gone for good takes the live file with it.
   if (live_ && self_ != 0 && region_state(region_.base()) != RegionState::kReady) {
@@ -186,6 +180,23 @@ void Session::close() noexcept {
   }
   live_.reset();
   const SharedRegion unmapped = std::move(region_);
+}
+
+bool Session::give_back() noexcept {
+  (void)locked([&] { tree_->clients().clear_pins(self_); });
+  Released outcome = Released::kOutdated;
+  for (std::uint32_t slots = 0; outcome == Released::kOutdated;) {
+    outcome = release_client(self_, /*to_quarantine=*/false, slots);
+  }
+  return outcome == Released::kDone;
+}
+
+void Session::leave_to_reaper() noexcept {
+  ClientTable& clients = tree_->clients();
+  for (std::uint32_t i = 0; i < clients.max_pins(); ++i) {
+    clients.pin(self_, i).store(0, std::memory_order_release);
+  }
+  clients.entry(self_).exited.store(1, std::memory_order_release);
 }
 
 }  // namespace radixshmem

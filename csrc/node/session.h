@@ -169,6 +169,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   void act_as(ClientId id);
   [[nodiscard]] bool acquire();
   void flush_deferred() noexcept;
+  // Parts of close(). Returns: false when the lock is busy.
+  [[nodiscard]] bool give_back() noexcept;
+  // The entry stays LIVE with a free byte; it says that nobody writes its slots any more.
+  void leave_to_reaper() noexcept;
   [[nodiscard]] Error busy_error(const char* what) const;
   [[nodiscard]] Result<> require_writable(const char* what) const;
   [[nodiscard]] Result<> require_component(Component component) const;

@@ -12,12 +12,12 @@
 // because eviction takes leaf tails only, all ancestors of it.
 //
 // Who may write: `state`, `generation`, `group`, `exited` the lock holder; pins, the high water
-// mark and counters the client itself, and whoever reaps it (under the lock).
-// Order of a pin: raise the high water mark if needed (seq_cst), store the pin (seq_cst), then
-// validate the path again. A scanner truncates (seq_cst), then loads the mark and the pins
-// (seq_cst): one of the two sees the other (the classic StoreLoad pair; x86 needs it too).
-// The mark falls only under the index lock, by the owner while none of its pins is out, or by the
-// reaper.
+// mark and counters the client itself, and whoever reaps it (under the lock). `exited` also a
+// client that closes and cannot get the lock. Order of a pin: raise the high water mark if needed
+// (seq_cst), store the pin (seq_cst), then validate the path again. A scanner truncates (seq_cst),
+// then loads the mark and the pins (seq_cst): one of the two sees the other (the classic StoreLoad
+// pair; x86 needs it too). The mark falls only under the index lock, by the owner while none of its
+// pins is out, or by the reaper.
 #pragma once
 
 #include <array>
@@ -66,7 +66,7 @@ struct alignas(kCacheLine) ClientEntry {
   std::atomic<std::uint32_t> generation;
   std::atomic<std::uint32_t> group;
   std::atomic<std::uint32_t> pid;     // as its own namespace numbers it; information only
-  std::atomic<std::uint32_t> exited;  // 1: the process was seen to have exited completely
+  std::atomic<std::uint32_t> exited;  // 1: seen to have exited completely, or closed while busy
   alignas(kCacheLine) std::atomic<std::uint32_t> pin_high_water;
   alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kMaxCounters> counters;
 };

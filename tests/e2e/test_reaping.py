@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from e2e.harness import CLIENT_PRELUDE, GEOMETRY, Process, ServerProcess, eventually, path_hashes
+from e2e.lock_holder import LOCK_HOLDER, stop_inside_lock
 
 from radixshmem_core.client import RadixClient
 from radixshmem_core.server import RadixServer
@@ -69,6 +70,24 @@ def test_stopped_client_keeps_everything(
     process.signal(signal.SIGCONT)
     process.tell("go")
     assert process.wait() == 0
+
+
+def test_client_that_closes_while_the_lock_is_busy_leaves_nothing_behind(
+    client: RadixClient, start_client: Callable[[str], Process]
+) -> None:
+    holder = int(start_client(LOCK_HOLDER).line())
+    closing = RadixClient(client.name, GEOMETRY)
+    closing.insert(path_hashes(5), closing.allocate_slots(5))
+    closing.allocate_slots(7)
+    pinned = closing.query(path_hashes(5), lock=True)
+    assert state(client) == (12, 1)
+    with stop_inside_lock(holder, client):
+        closing.close()
+        assert state(client) == (12, 0)
+    # This process lives on, but not that client of it.
+    eventually(lambda: state(client) == (5, 0), "its slots are back")
+    eventually(lambda: len(client._index.clients()) == 3, "its entry is free")
+    pinned.finalize()
 
 
 def test_slots_of_a_group_come_back_with_its_last_process(

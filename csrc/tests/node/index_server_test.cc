@@ -120,6 +120,27 @@ TEST_F(IndexServerTest, AnEntryTakenAnewWhileTheReaperWaitsForTheLockIsLeftAlone
   EXPECT_EQ(rig_.own().tree().slots_of(Component::kFull, client_owner(id)).size(), 10u);
 }
 
+TEST(IndexServerCloseTest, AClientThatClosesWhileTheLockIsBusyLeavesAllToTheReaper) {
+  IndexPlan plan = small_plan(200);
+  plan.lock_timeout_ms = 50;
+  ServerRig rig(plan);
+  const Path path = make_path(1, 30);
+  const SessionPtr holder = rig.attach();
+  const SessionPtr closing = rig.attach();
+  put(closing, path);
+  (void)allocate(closing, 10);
+  const Hit hit = query(closing, path, kMaskFull, true);
+  const ClientId id = closing->client_id();
+  ASSERT_TRUE(holder->locked([&] { closing->close(); }));
+  EXPECT_EQ(ServerRig::take(list_pins(rig.own())).size(), 0u);
+  EXPECT_FALSE(rig.server().client_alive(id));
+  // Its process lives, so nobody has seen it exit; still none of its slots needs a quarantine.
+  EXPECT_EQ(ServerRig::take(rig.server().reap(id, /*exited=*/false)).slots, 10u);
+  EXPECT_EQ(free_slots(holder), 170u);
+  EXPECT_EQ(holder->tree().clients().state(id), ClientState::kFree);
+  EXPECT_EQ(problems(holder), "");
+}
+
 TEST_F(IndexServerTest, ReapingNobodyIsANoOp) {
   for (const ClientId id : {0u, 5u, 8u, 0xffffffffu}) {
     EXPECT_EQ(reap(id, true).slots, 0u) << id;
