@@ -58,7 +58,8 @@ InsertOutcome Tree::insert_aux(Component c, std::span<const BlockHash> hashes,
   InsertOutcome out;
   out.first = out.last = n;
   const Walk found = walk(hashes);
-  if (found.parent_differs || first_bad_slot(c, slots, group, /*gaps=*/true) != slots.size()) {
+  const bool gaps = c == Component::kSwa;
+  if (found.parent_differs || first_bad_slot(c, slots, group, gaps) != slots.size()) {
     out.error = ErrorCode::BAD_REQUEST;
     return out;
   }

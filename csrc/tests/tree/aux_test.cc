@@ -141,6 +141,13 @@ TEST_F(AuxTest, CheckpointsAreFoundAtTheirBlock) {
   EXPECT_TRUE(rig_.find(path, kMaskFull | kMaskMamba).window.mamba.has_value());
 }
 
+TEST_F(AuxTest, MinusOneIsNoMambaSlot) {
+  const Path path = make_path(1, 12);
+  rig_.put(path);
+  EXPECT_EQ(rig_.insert_aux(kMamba, path, {-1}).error, ErrorCode::BAD_REQUEST);
+  EXPECT_EQ(rig_.insert_aux(kSwa, path, {-1}).error, ErrorCode::OK);
+}
+
 TEST_F(AuxTest, AnExistingCheckpointWins) {
   const Path path = make_path(1, 12);
   rig_.put(path);
