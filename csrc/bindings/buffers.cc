@@ -40,6 +40,7 @@ bool ContiguousBuffer::take_array(py::handle object) {
   data_ = array.data();
   size_ = static_cast<std::size_t>(array.size());
   item_bytes_ = static_cast<std::size_t>(array.itemsize());
+  is_signed_ = kind == 'i';
   array_ = array;
   return true;
 }
@@ -58,6 +59,7 @@ ContiguousBuffer::ContiguousBuffer(py::handle object, const char* what) {
   }
   data_ = view_->buf;
   item_bytes_ = static_cast<std::size_t>(view_->itemsize);
+  is_signed_ = std::strchr("bhilqn", letter) != nullptr;
   size_ = static_cast<std::size_t>(view_->len) / item_bytes_;
 }
 
@@ -69,6 +71,10 @@ Words::Words(py::handle object, const char* what) : buffer_(object, what) {
 }
 
 Slots::Slots(py::handle object, const char* what) : buffer_(object, what) {
+  if (!buffer_.is_signed()) {
+    throw py::value_error(std::string(what) + " must be int32 or int64, got unsigned items of " +
+                          std::to_string(buffer_.item_bytes()) + " bytes");
+  }
   if (buffer_.item_bytes() == sizeof(std::int32_t)) {
     span_ = {static_cast<const std::int32_t*>(buffer_.data()), buffer_.size()};
     return;

@@ -61,6 +61,7 @@ class ContiguousBuffer final {
   ContiguousBuffer(py::handle object, const char* what);
 
   [[nodiscard]] std::size_t item_bytes() const noexcept { return item_bytes_; }
+  [[nodiscard]] bool is_signed() const noexcept { return is_signed_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] const void* data() const noexcept { return data_; }
 
@@ -74,6 +75,7 @@ class ContiguousBuffer final {
   const void* data_ = nullptr;
   std::size_t size_ = 0;
   std::size_t item_bytes_ = 0;
+  bool is_signed_ = false;
 };
 
 // 8-byte integers (hashes, addresses, sizes), used in place.
@@ -88,7 +90,8 @@ class Words final {
   ContiguousBuffer buffer_;
 };
 
-// Slot ids: int32 in place, int64 narrowed (ValueError outside int32).
+// Slot ids: int32 in place, int64 narrowed (ValueError outside int32, and for unsigned items: the
+// largest would read as -1, "keep").
 class Slots final {
  public:
   Slots(py::handle object, const char* what);

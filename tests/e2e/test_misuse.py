@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 from e2e.harness import GEOMETRY, Process, path_hashes
 
@@ -89,6 +90,16 @@ def test_slots_out_of_range_are_refused(client: RadixClient, slot: int) -> None:
     with pytest.raises((ValueError, IndexError), match=str(slot)):
         client.recycle_slots([slot])
     assert client.insert(path_hashes(1), [slot]).error == InsertError.BAD_REQUEST
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64, ">u4"])
+def test_unsigned_slots_are_refused_and_stay_the_callers(client: RadixClient, dtype: str) -> None:
+    slots = client.allocate_slots(2)
+    for call in (lambda wrong: client.insert(path_hashes(2), wrong), client.recycle_slots):
+        with pytest.raises(ValueError, match="must be int32"):
+            call(slots.astype(dtype))
+    assert client.mempool_used() == 2
+    client.recycle_slots(slots)
 
 
 def test_slots_of_somebody_else_are_refused(server: RadixServer, client: RadixClient) -> None:

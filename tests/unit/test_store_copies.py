@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 from unit.stores import FULL
@@ -61,7 +63,9 @@ def test_a_copy_to_a_slot_out_of_range_is_an_index_error(store: SlotStore) -> No
 def test_slots_must_be_integers(store: SlotStore) -> None:
     with pytest.raises(TypeError):
         store.slot_view(1.0)  # type: ignore[arg-type]
-    for wrong in ([0.0], ["0"], np.zeros(1), np.zeros((1, 1), np.int32), np.zeros(1, np.int16)):
+    unsigned = [np.zeros(1, np.uint32), np.zeros(1, np.uint64), (ctypes.c_uint32 * 1)()]
+    wrongs = [[0.0], ["0"], np.zeros(1), np.zeros((1, 1), np.int32), np.zeros(1, np.int16)]
+    for wrong in (*wrongs, *unsigned):
         with pytest.raises(ValueError, match="slots"):
             store.copy_in(wrong, [1], [1])
     with pytest.raises(ValueError, match="sizes must be uint64"):
