@@ -26,9 +26,14 @@ def as_int(value: Any) -> int:
     """
     if isinstance(value, enum.Enum) and not hasattr(value, "__int__"):
         value = value.value
-    if not hasattr(value, "__int__"):
-        raise ValueError(f"{value!r} is no component or mask: give an int, or an enum of ints")
-    number = int(value)
+    try:
+        if not hasattr(value, "__int__"):
+            raise TypeError
+        number = int(value)
+    except (TypeError, OverflowError):  # an array of several, infinity
+        raise ValueError(
+            f"{value!r} is no component or mask: give an int, or an enum of ints"
+        ) from None
     if not 0 <= number < 2**31:
         raise ValueError(f"{number} is no component or mask: they lie between 0 and 7")
     return number

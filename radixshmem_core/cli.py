@@ -101,14 +101,20 @@ def _add_view_flags(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def _number(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if not 0 <= value < 1 << 31:
         raise argparse.ArgumentTypeError(f"{value} must be at least 0 and below 2**31")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 < value <= 86400:  # also refuses NaN
         raise argparse.ArgumentTypeError(f"{value:g} must be above 0, and at most a day")
     return value

@@ -250,6 +250,8 @@ def check_name(what: str, name: str) -> None:
             f'{what} is {name!r}; it must start with "/" and go on with letters, digits, "_", "-" '
             'or "." (no further "/"), e.g. /my_kv_cache'
         )
+    if name in ("/.", "/.."):
+        raise ValueError(f"{what} is {name!r}, which is a folder; choose another name")
     if name.endswith(_TAKEN_SUFFIXES):
         raise ValueError(
             f"{what} is {name!r}; names that end in {' or '.join(_TAKEN_SUFFIXES)} are those of "

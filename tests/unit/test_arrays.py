@@ -98,3 +98,11 @@ def test_as_count_refuses_what_no_number_of_slots_is(value: object) -> None:
 def test_as_int_refuses_what_no_mask_is(value: int) -> None:
     with pytest.raises(ValueError, match="between 0 and 7"):
         as_int(value)
+
+
+@pytest.mark.parametrize(
+    "value", [float("inf"), np.array([1, 2]), np.datetime64("2026-01-01T00:00:00"), "1", None]
+)
+def test_as_int_refuses_what_is_no_number(value: object) -> None:
+    with pytest.raises(ValueError, match="no component or mask"):
+        as_int(value)

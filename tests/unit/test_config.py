@@ -88,6 +88,8 @@ def test_replace_validates_again() -> None:
         ({"name": "x"}, "name is 'x'; it must start with \"/\""),
         ({"name": "/a/b"}, "name is '/a/b'"),
         ({"name": "/"}, "name is '/'"),
+        ({"name": "/."}, "name is '/.', which is a folder"),
+        ({"data_name": "/.."}, "data_name is '/..', which is a folder"),
         ({"name": "/" + "a" * 300}, "301 characters"),
         ({"name": "/a\0b"}, "name is '/a\\x00b'"),
         ({"endpoint": "unix:///tmp/a\0b"}, "endpoint is 'unix:///tmp/a\\x00b'; it must be a str"),
