@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "slots/stream_copy.h"
 
@@ -97,8 +98,13 @@ void copy_fragment(std::byte* to, const std::byte* from, std::uint64_t size, boo
 
 // Checks the request, then calls move(in_slot, pointer, size, large) for each fragment.
 template <typename Move>
-Result<std::uint64_t> for_each_fragment(const SlotStore& store, const CopyRequest& request,
+Result<std::uint64_t> for_each_fragment(const SlotStore& store, const CopyRequest& given,
                                         Move move) {
+  // Other threads of the caller may write to its arrays between the check and the use.
+  const std::vector slots(given.slots.begin(), given.slots.end());
+  const std::vector ptrs(given.ptrs.begin(), given.ptrs.end());
+  const std::vector sizes(given.sizes.begin(), given.sizes.end());
+  const CopyRequest request{slots, ptrs, sizes, given.kind, given.offset};
   const Result<Checked> checked = check(store, request);
   if (!checked) return checked.error();
   const auto [per_slot, total_bytes] = checked.value();
