@@ -144,7 +144,11 @@ def test_second_server_process_of_a_name_exits_with_an_error(
 def test_stop_signals_remove_everything(
     region_name: str, start_server: StartServer, number: int
 ) -> None:
-    server = start_server()
+    inherited = signal.signal(number, signal.default_int_handler)  # ignored under nohup
+    try:
+        server = start_server()
+    finally:
+        signal.signal(number, inherited)
     server.event("waiting")
     with RadixClient(region_name, GEOMETRY) as client:
         server.event("ready")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -264,6 +265,7 @@ def _make(folder: Path) -> str:
     result = subprocess.run(
         ["make", "VENV=venv", "venv/stamps/installed"],
         cwd=folder,
+        env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},  # not a part of ours
         capture_output=True,
         text=True,
         check=False,
