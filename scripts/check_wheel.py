@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
+import importlib.util
 import subprocess
 import sys
 import sysconfig
@@ -33,6 +34,9 @@ def main() -> int:
     assert radixshmem._data.TRANSFER_BACKENDS == ()
     assert radixshmem.compute_hashes([12345], 1).tolist() == [0x23A86B84714E7D43]
     assert not radixshmem_core._core.FAULT_POINTS, "a released wheel has no fault points"
+    assert importlib.util.find_spec("radixshmem.integrations.vllm_offload"), "no vLLM adapter"
+    (plugin,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="radixshmem")
+    assert plugin.value == "radixshmem.integrations.vllm_offload.plugin:register"
     loaded = _ENGINES & set(sys.modules)
     assert not loaded, f"import radixshmem imported {loaded}"
     server = Path(sys.executable).parent / "radix-server"

@@ -11,10 +11,11 @@ cd "$(dirname "$0")/.." || exit 1
 VENV=$(cd "${VENV:-.venv}" && pwd) || exit 1
 MODE="${1:-quick}"
 JOBS=$(nproc)
-PYTEST_ARGS=(-q -m "not slow")
+IN_ENGINES=(tests/e2e/vllm_offload) # run where their engine is installed
+PYTEST_ARGS=(-q "${IN_ENGINES[@]/#/--ignore=}" -m "not slow")
 if [ "$MODE" = full ]; then
   export RADIX_TEST_FULL=1
-  PYTEST_ARGS=(-q)
+  PYTEST_ARGS=(-q "${IN_ENGINES[@]/#/--ignore=}")
 fi
 SUMMARY=()
 FAILED=0
@@ -71,6 +72,13 @@ examples() {
   [ "$count" -gt 0 ] || { echo "examples/ holds no example"; return 1; }
 }
 
+# vllm VERSION: the wheel beside real vLLM engines on the CPU.
+vllm() {
+  local env="build/vllm-$1"
+  VENV="$VENV" bash scripts/vllm_env.sh "$env" "$1" "$(echo build/wheel/*.whl)" &&
+    "$env/bin/pytest" -q -p no:cacheprovider -W ignore tests/e2e/vllm_offload
+}
+
 mkdir -p build
 step "C++ tests" cpp_tests test
 step "C++ tests, address+undefined" cpp_tests asan
@@ -78,6 +86,7 @@ step "C++ tests, threads" cpp_tests tsan
 step "Python tests" "$VENV/bin/python" -m pytest "${PYTEST_ARGS[@]}"
 step "examples" examples
 step "wheel from another folder" wheel
+step "vLLM 0.32.0" vllm 0.32.0
 step "ruff check" "$VENV/bin/ruff" check .
 step "ruff format" "$VENV/bin/ruff" format --check .
 step "mypy --strict" "$VENV/bin/mypy" --strict -p radixshmem -p radixshmem_core

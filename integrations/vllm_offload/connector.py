@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""`RadixShmemConnector`: vLLM's offloading connector with radixshmem behind it.
+
+It gives the manager what the interface of managers leaves out: the whole path of a request, the
+begin of a round of lookups, the end of a request, and transfers that failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.outputs import KVConnectorOutput
+from vllm.v1.request import Request
+
+from .manager import RadixShmemManager
+from .settings import prepare
+from .transfer import WorkerMetadata
+from .worker import RadixShmemWorker
+
+__all__ = ["RadixShmemConnector"]
+
+
+class RadixShmemConnector(OffloadingConnector):
+    """Offloads to and restores from the shared cache of the node. See docs/integrations.md."""
+
+    def __init__(
+        self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
+    ) -> None:
+        prepare(vllm_config, kv_cache_config)
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._request_of_load: dict[int, str] = {}
+
+    @property
+    def _manager(self) -> RadixShmemManager | None:
+        manager = getattr(self.connector_scheduler, "manager", None)
+        return manager if isinstance(manager, RadixShmemManager) else None
+
+    @property
+    def _worker(self) -> RadixShmemWorker | None:
+        worker = getattr(self.connector_worker, "worker", None)
+        return worker if isinstance(worker, RadixShmemWorker) else None
+
+    # ------------------------------------------------------------ scheduler
+
+    def on_new_request(self, request: Request) -> None:
+        if (manager := self._manager) is not None:
+            manager.offer(request.request_id, request.block_hashes)
+        super().on_new_request(request)
+
+    def get_num_new_matched_tokens(
+        self, request: Request, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        if (manager := self._manager) is not None:
+            manager.begin_round(request.request_id, request.num_tokens)
+        return super().get_num_new_matched_tokens(request, num_computed_tokens)
+
+    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        if (manager := self._manager) is not None:
+            meta = connector_output.kv_connector_worker_meta
+            manager.note_failures(
+                getattr(meta, "failed_slots", ()),
+                getattr(connector_output, "failed_recving", None) or (),
+            )
+        super().update_connector_output(connector_output)
+        if manager is not None:
+            manager.note_step()
+
+    def request_finished(
+        self, request: Request, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        if (manager := self._manager) is not None:
+            manager.end_request(request.request_id)
+        return super().request_finished(request, block_ids)
+
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        if (manager := self._manager) is not None:
+            manager.end_request(request.request_id)
+        return super().request_finished_all_groups(request, block_ids)
+
+    # ------------------------------------------------------------ worker
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        metadata = self._connector_metadata
+        for job_id, job in metadata.load_jobs.items():
+            self._request_of_load[job_id] = job.req_id
+        super().start_load_kv(forward_context, **kwargs)
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+        results = super().get_transfer_results(finished_req_ids)
+        if (worker := self._worker) is not None:
+            failed = {self._request_of_load.get(job) for job in worker.take_failed_loads()}
+            results.failed_recving |= failed & results.finished_recving
+        return results
+
+    def build_connector_worker_meta(self) -> Any:
+        meta = super().build_connector_worker_meta()
+        if meta is None or (worker := self._worker) is None:
+            return meta
+        return WorkerMetadata.extend(meta, worker.take_failed_slots())
+
+    # ------------------------------------------------------------ metrics
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> Any:
+        prepare(vllm_config, None)
+        return super().build_prom_metrics(vllm_config, *args, **kwargs)

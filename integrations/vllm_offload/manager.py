@@ -1,0 +1,541 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The scheduler's side: what is cached, which slots to load from, which to store into.
+
+One round of lookups of a request is answered from one query, whose pin is kept until the request
+has loaded what was found (or asks again): what lookup promised cannot be evicted meanwhile. Slots
+are allocated when a store is prepared, and inserted when every rank has reported that its part is
+copied, so nobody ever finds a half-written slot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from vllm.v1.kv_offload import base
+from vllm.v1.kv_offload.base import OffloadKey, ReqContext
+
+from radixshmem import (
+    COMPONENT_MASK_FULL,
+    COMPONENT_MASK_MAMBA,
+    COMPONENT_MASK_SWA,
+    ComponentType,
+    InsertError,
+    RadixClient,
+    RadixError,
+)
+
+from .groups import GroupMap
+from .path import RequestPath
+from .transfer import SlotSpec
+
+__all__ = ["RadixShmemManager"]
+
+_log = logging.getLogger("radixshmem.vllm")
+
+_FULL, _SWA, _MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
+_GROUP_BYTES = 4  # of an OffloadKey: the group's index behind the hash
+_HIT, _MISS = base.LookupResult.HIT, base.LookupResult.MISS
+_PENDING, _RETRY = base.LookupResult.HIT_PENDING, base.LookupResult.RETRY
+
+
+class _Found:
+    """What one query found, pinned until `release`."""
+
+    __slots__ = ("_result", "full", "hit", "mamba", "swa", "swa_start")
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+        self.hit: int = result.common_hit
+        self.full: npt.NDArray[np.int32] = result.full_slots
+        self.swa_start: int = result.swa_start
+        self.swa: npt.NDArray[np.int32] = result.swa_slots
+        self.mamba: int | None = result.mamba[1] if result.mamba is not None else None
+
+    def has(self, component: int, position: int) -> bool:
+        if component == _FULL:
+            return position < self.hit
+        if component == _SWA:
+            return self.swa_start <= position < self.hit
+        return self.mamba is not None and position == self.hit - 1
+
+    def slots(self, component: int, begin: int, end: int) -> npt.NDArray[np.int32]:
+        if component == _FULL:
+            return self.full[begin:end]
+        if component == _SWA:
+            return self.swa[begin - self.swa_start : end - self.swa_start]
+        return np.array([self.mamba], np.int32)
+
+    def release(self) -> None:
+        self._result.finalize()
+
+
+@dataclass(slots=True)
+class _Request:
+    path: RequestPath
+    limit: int | None = None  # blocks that a lookup may reach; None: all
+    found: _Found | None = None
+    job: Any = None  # PullJob that runs in the background
+    pulled: bool = False
+    loads: int = 0  # jobs in flight
+    done: bool = False
+    banned: bool = False  # a load of it failed: it computes the rest itself
+
+    def release(self) -> None:
+        if self.found is not None:
+            self.found.release()
+            self.found = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A slot that is being written."""
+
+    slot: int
+    position: int
+    words: npt.NDArray[np.uint64]  # the path, at least up to the block
+    keys: list[OffloadKey]
+
+
+@dataclass(slots=True)
+class _Held:
+    """Written slots that wait for their parent block."""
+
+    component: int
+    begin: int
+    entries: list[_Pending]
+
+
+@dataclass(slots=True)
+class Figures:
+    """What the manager counted since it was made."""
+
+    stored_blocks: int = 0
+    failed_stores: int = 0
+    failed_loads: int = 0
+    short_allocations: int = 0
+    held_blocks: int = 0
+    lost_blocks: int = 0
+    lost_servers: int = 0
+
+
+class RadixShmemManager(base.OffloadingManager):
+    """vLLM's OffloadingManager over a RadixClient. Used by the scheduler's thread alone."""
+
+    def __init__(
+        self,
+        client: RadixClient,
+        groups: GroupMap,
+        block_tokens: int,
+        hashes_per_block: int,
+        pull_timeout_ms: int,
+    ) -> None:
+        self._client = client
+        self._groups = groups
+        self._mask = groups.mask()
+        self._windows = self._mask != COMPONENT_MASK_FULL
+        self._block_tokens = block_tokens
+        self._per_block = hashes_per_block
+        self._pull_timeout_ms = pull_timeout_ms
+        self._component_of = {
+            index.to_bytes(_GROUP_BYTES, "big"): int(group.component)
+            for index, group in enumerate(groups.groups)
+        }
+        self._requests: dict[str, _Request] = {}
+        self._offered: dict[str, Sequence[bytes]] = {}
+        self._pending: dict[tuple[int, bytes], _Pending] = {}
+        self._held: list[_Held] = []
+        self._failed_slots: set[tuple[int, int]] = set()
+        self._quarantine: list[tuple[int, list[tuple[int, int]]]] = []
+        self.figures = Figures()
+
+    # ------------------------------------------------------------ called by the connector
+
+    def offer(self, request_id: str, block_hashes: Sequence[bytes]) -> None:
+        """The live list of hashes of a request that vLLM is about to announce."""
+        self._offered[request_id] = block_hashes
+
+    def begin_round(self, request_id: str, num_tokens: int) -> None:
+        """Lookups of a request of so many tokens start anew."""
+        request = self._requests.get(request_id)
+        if request is None or request.loads:
+            return
+        # Windows are looked up from the end, one token short of the request: a window that is
+        # complete only with the last block would not be the one that is asked for.
+        request.limit = (num_tokens - 1) // self._block_tokens if self._windows else None
+        request.release()
+
+    def end_request(self, request_id: str) -> None:
+        """The request has finished: what it had found is not needed any more."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return
+        if request.job is not None:
+            request.job.cancel()
+            request.job = None
+        if not request.loads:
+            request.release()
+
+    def note_failures(
+        self, failed_slots: Iterable[tuple[int, int]], failed_requests: Iterable[str]
+    ) -> None:
+        """Slots that some rank could not write, and requests that some rank could not load."""
+        self._failed_slots.update(failed_slots)
+        for request_id in failed_requests:
+            self.figures.failed_loads += 1
+            if (request := self._requests.get(request_id)) is not None:
+                request.banned = True
+
+    def note_step(self) -> None:
+        """The workers have reported on one more step: slots of before a reset may come free."""
+        ready = [slots for steps, slots in self._quarantine if steps <= 1]
+        self._quarantine = [(steps - 1, slots) for steps, slots in self._quarantine if steps > 1]
+        for slots in ready:
+            self._recycle(slots)
+
+    # ------------------------------------------------------------ lookups and loads
+
+    def on_new_request(self, req_context: ReqContext) -> base.RequestOffloadingContext:
+        # A request that was not offered has ended already: it is only announced to be forgotten.
+        live = self._offered.pop(req_context.req_id, ())
+        self._requests[req_context.req_id] = _Request(RequestPath(live, self._per_block))
+        return base.RequestOffloadingContext()
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> base.LookupResult:
+        request = self._requests.get(req_context.req_id)
+        if request is None or request.banned:
+            return _MISS
+        block_hash = key[:-_GROUP_BYTES]
+        position = request.path.position(block_hash)
+        if position is None:
+            return _MISS
+        found = request.found
+        if found is None:
+            found = self._find(request)
+        component = self._component_of[key[-_GROUP_BYTES:]]
+        if found is not None and found.has(component, position):
+            return _HIT
+        if (component, block_hash) in self._pending:
+            return _PENDING
+        if request.job is not None and position < request.job.planned_hit:
+            return _RETRY
+        return _MISS
+
+    def _find(self, request: _Request) -> _Found | None:
+        request.path.sync()
+        size = len(request.path)
+        if request.limit is not None:
+            size = min(size, request.limit)
+        try:
+            request.found = self._query(request, request.path.words(size))
+        except RadixError as error:
+            self._server_lost(error)
+        return request.found
+
+    def _query(self, request: _Request, words: npt.NDArray[np.uint64]) -> _Found:
+        if request.job is None and not request.pulled:
+            request.pulled = True
+            job = self._client.pull_async(
+                words, self._mask, lock=True, timeout_ms=self._pull_timeout_ms, block=False
+            )
+            if job.done():
+                return _Found(job.wait())
+            request.job = job
+        elif request.job is not None and request.job.done():
+            job, request.job = request.job, None
+            return _Found(job.wait())
+        return _Found(self._client.query(words, self._mask, local_only=True, lock=True))
+
+    def prepare_load(
+        self, keys: Collection[OffloadKey], req_context: ReqContext
+    ) -> base.LoadStoreSpec:
+        request = self._requests[req_context.req_id]
+        found = request.found
+        request.loads += 1
+        if found is None:  # the server went between lookup and now: a load that fails
+            return SlotSpec.void(len(keys))
+        position = request.path.position
+        parts = []
+        for group, begin, end in _runs(keys):
+            component = self._component_of[group]
+            first = position(begin)
+            last = position(end)
+            assert first is not None
+            assert last is not None
+            parts.append(found.slots(component, first, last + 1))
+        slots = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        assert len(slots) == len(keys), (len(slots), len(keys))
+        return SlotSpec(np.ascontiguousarray(slots, np.int32), self._life())
+
+    def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        request = self._requests.get(req_context.req_id)
+        if request is None:
+            return
+        request.loads -= 1
+        if request.banned or request.done:
+            request.release()
+        self._forget_if_done(req_context.req_id, request)
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        request = self._requests.get(req_context.req_id)
+        if request is None:
+            return
+        request.done = True
+        self.end_request(req_context.req_id)
+        self._forget_if_done(req_context.req_id, request)
+
+    def _forget_if_done(self, request_id: str, request: _Request) -> None:
+        if request.done and request.loads == 0:
+            del self._requests[request_id]
+
+    # ------------------------------------------------------------ stores
+
+    def prepare_store(
+        self, keys: Collection[OffloadKey], req_context: ReqContext
+    ) -> base.PrepareStoreOutput:
+        request = self._requests.get(req_context.req_id)
+        blocks = self._whole_blocks(request, keys) if request is not None else {}
+        if request is None or not blocks:
+            return base.PrepareStoreOutput([], SlotSpec.void(0), [])
+        last = max(position for _, position in blocks)
+        words = request.path.words(last + 1).copy()
+        try:
+            slots = self._allocate_missing(blocks, words)
+            life = self._life()
+        except RadixError as error:
+            self._server_lost(error)
+            return base.PrepareStoreOutput([], SlotSpec.void(0), [])
+        chosen: list[OffloadKey] = []
+        of_keys: list[int] = []
+        for key in keys:
+            component = self._component_of[key[-_GROUP_BYTES:]]
+            slot = slots.get((component, key[:-_GROUP_BYTES]))
+            if slot is not None:
+                chosen.append(key)
+                of_keys.append(slot)
+        for (component, position), its_keys in blocks.items():
+            block_hash = its_keys[0][:-_GROUP_BYTES]
+            slot = slots.get((component, block_hash))
+            if slot is not None:
+                self._pending[component, block_hash] = _Pending(slot, position, words, its_keys)
+        return base.PrepareStoreOutput(chosen, SlotSpec(np.array(of_keys, np.int32), life), [])
+
+    def _whole_blocks(
+        self, request: _Request, keys: Collection[OffloadKey]
+    ) -> dict[tuple[int, int], list[OffloadKey]]:
+        """Keys by (component, position), of the blocks that have a key of each group of the class.
+
+        A slot holds all groups of its class; one that lacks a group would be half written.
+        """
+        blocks: dict[tuple[int, int], list[OffloadKey]] = {}
+        for key in keys:
+            position = request.path.position(key[:-_GROUP_BYTES])
+            if position is not None:
+                component = self._component_of[key[-_GROUP_BYTES:]]
+                blocks.setdefault((component, position), []).append(key)
+        parts = {kind: self._groups.parts(kind) for kind in ComponentType}
+        return {at: of for at, of in blocks.items() if len(of) == parts[ComponentType(at[0])]}
+
+    def _allocate_missing(
+        self, blocks: dict[tuple[int, int], list[OffloadKey]], words: npt.NDArray[np.uint64]
+    ) -> dict[tuple[int, bytes], int]:
+        """Slots for the blocks that nobody has stored and nobody is storing."""
+        slots: dict[tuple[int, bytes], int] = {}
+        # The pin keeps the blocks that these are going to hang on while slots are made free.
+        anchor = self._client.query(words, COMPONENT_MASK_FULL, local_only=True, lock=True)
+        try:
+            for component in (_FULL, _SWA, _MAMBA):
+                missing = [
+                    (position, of[0][:-_GROUP_BYTES])
+                    for (kind, position), of in blocks.items()
+                    if kind == component and (component, of[0][:-_GROUP_BYTES]) not in self._pending
+                ]
+                if component == _FULL:
+                    missing = [block for block in missing if block[0] >= anchor.common_hit]
+                else:
+                    missing = self._absent(component, missing, words)
+                if not missing:
+                    continue
+                got = self._client.allocate_slots(len(missing), component)
+                self.figures.short_allocations += len(got) < len(missing)
+                for (_, block_hash), slot in zip(missing, got.tolist(), strict=False):
+                    slots[component, block_hash] = slot
+        finally:
+            anchor.finalize()
+        return slots
+
+    def _absent(
+        self, component: int, blocks: list[tuple[int, bytes]], words: npt.NDArray[np.uint64]
+    ) -> list[tuple[int, bytes]]:
+        """Those without a slot, as far as one query tells; the insert finds the others."""
+        if not blocks:
+            return blocks
+        mask = COMPONENT_MASK_FULL | (COMPONENT_MASK_SWA if component == _SWA else 0)
+        mask |= COMPONENT_MASK_MAMBA if component == _MAMBA else 0
+        end = blocks[-1][0] + 1
+        result = self._client.query(words[:end], mask, local_only=True, update_meta=False)
+        if result.common_hit < end:
+            return blocks
+        first_present = result.swa_start if component == _SWA else end - 1
+        return [block for block in blocks if block[0] < first_present]
+
+    def complete_store(
+        self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True
+    ) -> None:
+        written: dict[int, list[_Pending]] = {}
+        spoiled: list[tuple[int, int]] = []
+        for key in keys:
+            component = self._component_of[key[-_GROUP_BYTES:]]
+            pending = self._pending.pop((component, key[:-_GROUP_BYTES]), None)
+            if pending is None:
+                continue  # another group of the same slot, or a server that was lost
+            at = component, pending.slot
+            if not success or at in self._failed_slots:
+                self._failed_slots.discard(at)
+                spoiled.append(at)
+            else:
+                written.setdefault(component, []).append(pending)
+        self.figures.failed_stores += len(spoiled)
+        self._recycle(spoiled)
+        try:
+            for component in sorted(written):  # FULL first: the others hang on it
+                entries = sorted(written[component], key=lambda pending: pending.position)
+                for run in _consecutive(entries, self._longest_run(component)):
+                    self._land(_Held(component, run[0].position, run))
+            self._retry_held()
+        except RadixError as error:
+            self._server_lost(error)
+
+    def _longest_run(self, component: int) -> int:
+        if component == _SWA:
+            return self._groups.window_blocks
+        return 1 if component == _MAMBA else 1 << 30
+
+    def _land(self, run: _Held) -> bool:
+        """Insert written slots. Returns whether they have found their place, or lost it."""
+        entries = run.entries
+        end = entries[-1].position + 1
+        slots = np.array([entry.slot for entry in entries], np.int32)
+        start = run.begin if run.component == _FULL else 0
+        result = self._client.insert(
+            entries[-1].words[:end], slots, start, auto_recycle=False, component=run.component
+        )
+        if result.error == InsertError.FULL_PATH_MISSING and self._parent_comes(run):
+            if run not in self._held:
+                self._held.append(run)
+                self.figures.held_blocks += len(entries)
+            return False
+        unused = set(slots.tolist())
+        if result.error not in (InsertError.BAD_REQUEST, InsertError.BUSY):
+            unused = set(result.unused_slots.tolist())
+        self._recycle([(run.component, slot) for slot in unused])
+        landed = [entry for entry in entries if entry.slot not in unused]
+        self.figures.stored_blocks += len(landed)
+        if result.error != 0:
+            self.figures.lost_blocks += len(entries) - len(landed)
+        return True
+
+    def _parent_comes(self, run: _Held) -> bool:
+        """Whether the block that the run hangs on is being written, or waits itself."""
+        last = run.entries[-1]
+        parent = run.begin - 1 if run.component == _FULL else last.position
+        word = int(last.words[parent])
+        coming = [
+            pending for (component, _), pending in self._pending.items() if component == _FULL
+        ]
+        coming += [e for held in self._held if held.component == _FULL for e in held.entries]
+        return any(int(entry.words[entry.position]) == word for entry in coming)
+
+    def _retry_held(self) -> None:
+        progress = True
+        while progress and self._held:
+            waiting, self._held = sorted(self._held, key=lambda h: (h.component, h.begin)), []
+            before = len(waiting)
+            for run in waiting:
+                self._land(run)
+            progress = len(self._held) < before
+
+    # ------------------------------------------------------------ the rest
+
+    def reset_cache(self) -> None:
+        for request in self._requests.values():
+            request.release()
+            request.loads = 0
+        in_flight = [(component, p.slot) for (component, _), p in self._pending.items()]
+        waiting = [(h.component, e.slot) for h in self._held for e in h.entries]
+        self._pending.clear()
+        self._held.clear()
+        self._failed_slots.clear()
+        self._recycle(waiting)
+        if in_flight:  # workers may write them until they have been told to stop
+            self._quarantine.append((2, in_flight))
+        try:
+            self._client.reset(cluster=True)
+        except (RadixError, TimeoutError) as error:
+            _log.warning("radixshmem: the cache was not reset: %s", error)
+
+    def shutdown(self) -> None:
+        for request in self._requests.values():
+            request.release()
+        self._client.close()
+
+    def _life(self) -> int:
+        store = self._client.store
+        return store.nonce if store is not None else 0
+
+    def _recycle(self, slots: Iterable[tuple[int, int]]) -> None:
+        by_component: dict[int, list[int]] = {}
+        for component, slot in slots:
+            by_component.setdefault(component, []).append(slot)
+        try:
+            for component, ids in by_component.items():
+                self._client.recycle_slots(np.array(ids, np.int32), component)
+        except RadixError as error:
+            self._server_lost(error)
+
+    def _server_lost(self, error: RadixError) -> None:
+        """Slot ids of a server that has closed or was replaced are void."""
+        self.figures.lost_servers += 1
+        _log.warning("radixshmem: %s; until it is back all lookups miss", error)
+        self._pending.clear()
+        self._held.clear()
+        self._failed_slots.clear()
+        self._quarantine.clear()
+        for request in self._requests.values():
+            request.release()
+            request.job = None
+
+
+def _runs(keys: Collection[OffloadKey]) -> list[tuple[bytes, bytes, bytes]]:
+    """Per group of `keys`, which are group by group: its index, first and last block hash."""
+    ordered = list(keys)
+    runs: list[tuple[bytes, bytes, bytes]] = []
+    begin = 0
+    while begin < len(ordered):
+        group = ordered[begin][-_GROUP_BYTES:]
+        end = begin + 1
+        if ordered[-1][-_GROUP_BYTES:] == group:
+            end = len(ordered)
+        else:
+            while ordered[end][-_GROUP_BYTES:] == group:
+                end += 1
+        runs.append((group, ordered[begin][:-_GROUP_BYTES], ordered[end - 1][:-_GROUP_BYTES]))
+        begin = end
+    return runs
+
+
+def _consecutive(entries: Sequence[_Pending], longest: int) -> list[list[_Pending]]:
+    """Sorted entries in runs of consecutive positions of one path, `longest` at most."""
+    runs: list[list[_Pending]] = []
+    for entry in entries:
+        last = runs[-1][-1] if runs else None
+        if last is not None and len(runs[-1]) < longest and entry.position == last.position + 1:
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return runs

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The `vllm.general_plugins` entry point: tells vLLM the name RadixShmemConnector."""
+
+from __future__ import annotations
+
+__all__ = ["register"]
+
+_NAME = "RadixShmemConnector"
+
+
+def register() -> None:
+    """Called by vLLM in each of its processes, more than once in some."""
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    if _NAME not in KVConnectorFactory._registry:
+        KVConnectorFactory.register_connector(
+            _NAME, "radixshmem.integrations.vllm_offload.connector", _NAME
+        )

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Options of `kv_connector_extra_config`, and what the connector adds to them for the spec.
+
+| option | default | meaning |
+|---|---|---|
+| `server_name` | required | name of the radix-server, as given to its `--name` |
+| `endpoint` | | its socket, when it is not at the usual place |
+| `wait_server_s` | 30 | how long to wait for the server at the start |
+| `pull_timeout_ms` | 5000 | deadline of a fetch from another node |
+| `offload_prompt_only` | false | do not store blocks that were generated |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+)
+
+from radixshmem import ComponentType
+
+from .groups import GroupShape, map_groups
+from .identity import fingerprint
+
+__all__ = ["GROUPS_KEY", "IDENTITY_KEY", "Settings", "prepare"]
+
+GROUPS_KEY = "radixshmem_groups"  # [[component, bytes, window blocks, kind], ...]
+IDENTITY_KEY = "radixshmem_fingerprint"
+_SPEC_MODULE = "radixshmem.integrations.vllm_offload"
+_SPEC_NAME = "RadixShmemOffloadingSpec"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    server_name: str
+    endpoint: str | None
+    wait_server_s: float
+    pull_timeout_ms: int
+
+    @classmethod
+    def of(cls, extra: Mapping[str, Any]) -> Settings:
+        name = extra.get("server_name")
+        if not name:
+            raise ValueError(
+                "kv_connector_extra_config lacks 'server_name': the --name of the radix-server "
+                'on this node, such as "/kv_cache"'
+            )
+        return cls(
+            str(name),
+            extra.get("endpoint"),
+            float(extra.get("wait_server_s", 30)),
+            int(extra.get("pull_timeout_ms", 5000)),
+        )
+
+
+def prepare(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig | None) -> None:
+    """Name our spec to vLLM, and give it what it cannot see itself: kinds of groups, identity."""
+    transfer = vllm_config.kv_transfer_config
+    extra = transfer.kv_connector_extra_config
+    extra.setdefault("spec_name", _SPEC_NAME)
+    extra.setdefault("spec_module_path", _SPEC_MODULE)
+    if kv_cache_config is None:
+        return
+    extra.setdefault("offload_prompt_only", False)
+    # A load that fails inside the step could not be reported in time: all loads are asynchronous.
+    extra["sync_load_budget_bytes"] = 0
+    transfer.kv_load_failure_policy = "recompute"
+    tokens = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
+    shapes = [
+        _shape(group.kv_cache_spec, len(group.layer_names), tokens)
+        for group in kv_cache_config.kv_cache_groups
+    ]
+    groups = map_groups(shapes, copies=1)
+    extra[GROUPS_KEY] = [[s.component, s.bytes, s.window_blocks, s.kind] for s in shapes]
+    layers = [group.layer_names for group in kv_cache_config.kv_cache_groups]
+    extra[IDENTITY_KEY] = fingerprint(vllm_config, groups.groups, groups.window_blocks, layers)
+
+
+def _shape(spec: KVCacheSpec, layers: int, block_tokens: int) -> GroupShape:
+    kind = type(spec).__name__
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        inner = list(spec.kv_cache_specs.values())
+        shapes = {
+            (s.component, s.window_blocks) for s in (_shape(x, 1, block_tokens) for x in inner)
+        }
+        if len(shapes) == 1:
+            component, window = shapes.pop()
+            return GroupShape(kind, component, sum(_page(x) for x in inner), window)
+        return GroupShape(kind, -1, 0)
+    size = _page(spec) * layers
+    if isinstance(spec, SlidingWindowSpec):
+        extra = getattr(spec, "extra_retained_tokens", 0)
+        reach = max(spec.sliding_window, spec.sliding_window - 1 + extra)
+        return GroupShape(kind, ComponentType.SWA, size, -(-reach // block_tokens))
+    if isinstance(spec, FullAttentionSpec):
+        return GroupShape(kind, ComponentType.FULL, size)
+    if isinstance(spec, MambaSpec):
+        return GroupShape(kind, ComponentType.MAMBA, size)
+    return GroupShape(kind, -1, 0)
+
+
+def _page(spec: KVCacheSpec) -> int:
+    """Bytes of one block of one layer, without padding."""
+    return int(getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""What the scheduler and its workers tell each other about slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.v1.kv_offload.base import LoadStoreSpec
+
+__all__ = ["SlotSpec", "WorkerMetadata"]
+
+
+class SlotSpec(LoadStoreSpec):
+    """The slots of one transfer, one per key in the order of the keys.
+
+    `life` names the store they are of (its nonce): slot ids of a server that was replaced mean
+    nothing to the next one.
+    """
+
+    __slots__ = ("life", "slots")
+
+    def __init__(self, slots: npt.NDArray[np.int32], life: int) -> None:
+        self.slots = slots
+        self.life = life
+
+    @classmethod
+    def void(cls, count: int) -> SlotSpec:
+        """A transfer that is to fail: its slots are gone."""
+        return cls(np.full(count, -1, np.int32), 0)
+
+    def __repr__(self) -> str:
+        return f"SlotSpec({len(self.slots)} slots)"
+
+
+@dataclass
+class WorkerMetadata(OffloadingWorkerMetadata):
+    """vLLM's report of finished jobs, and which slots some rank could not write."""
+
+    failed_slots: set[tuple[int, int]] = field(default_factory=set)  # (component, slot)
+
+    @classmethod
+    def extend(cls, meta: OffloadingWorkerMetadata, failed: set[tuple[int, int]]) -> WorkerMetadata:
+        return cls(**_values(meta), failed_slots=failed)
+
+    def aggregate(self, other: Any) -> WorkerMetadata:
+        merged = super().aggregate(other)
+        return type(self).extend(merged, self.failed_slots | getattr(other, "failed_slots", set()))
+
+
+def _values(meta: OffloadingWorkerMetadata) -> dict[str, Any]:
+    """The fields that the base class has in this version of vLLM."""
+    return {f.name: getattr(meta, f.name) for f in fields(OffloadingWorkerMetadata)}

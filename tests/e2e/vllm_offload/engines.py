@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Real vLLM engines on the CPU, in this process, with tiny random models."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from vllm import LLM, SamplingParams
+from vllm.config import KVTransferConfig
+
+from radixshmem.integrations.vllm_offload.manager import RadixShmemManager
+
+BLOCK = 32  # tokens; the smallest that vLLM takes on a CPU
+
+Prompt = list[int]
+
+
+def prompt(seed: int, length: int) -> Prompt:
+    dice = random.Random(seed)
+    return [dice.randrange(3, 500) for _ in range(length)]
+
+
+def make_model(kind: str, folder: Path) -> str:
+    """A tiny random checkpoint whose tokens vary, so that wrong KV bytes change them."""
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    shape = {
+        "vocab_size": 512,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "max_position_embeddings": 4096,
+    }
+    if kind == "llama":
+        llama = LlamaConfig(
+            **shape, num_hidden_layers=4, initializer_range=0.15, tie_word_embeddings=False
+        )
+        model = LlamaForCausalLM(llama)
+    else:
+        gemma = Gemma3TextConfig(
+            **shape,
+            num_hidden_layers=6,
+            sliding_window=2 * BLOCK,
+            sliding_window_pattern=3,
+            initializer_range=0.3,
+            tie_word_embeddings=False,
+            query_pre_attn_scalar=32,
+        )
+        model = Gemma3ForCausalLM(gemma)
+    model.to(torch.float32).save_pretrained(folder, safe_serialization=True)
+    return str(folder)
+
+
+class Engine:
+    """One vLLM engine; with `server`, one that offloads to it."""
+
+    def __init__(
+        self, model: str, server: str = "", *, blocks: int = 512, bare: bool = False, **extra: Any
+    ) -> None:
+        transfer = None
+        if server:
+            module = "radixshmem.integrations.vllm_offload"
+            options: dict[str, Any] = {"server_name": server, **extra}
+            if bare:
+                options |= {
+                    "spec_name": "RadixShmemOffloadingSpec",
+                    "spec_module_path": module,
+                    "offload_prompt_only": False,
+                }
+            transfer = KVTransferConfig(
+                kv_connector="OffloadingConnector" if bare else "RadixShmemConnector",
+                kv_connector_module_path=None if bare else module,
+                kv_role="kv_both",
+                kv_connector_extra_config=options,
+            )
+        self.llm = LLM(
+            model=model,
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=1024,
+            block_size=BLOCK,
+            enforce_eager=True,
+            max_num_seqs=4,
+            max_num_batched_tokens=256,
+            distributed_executor_backend="uni",
+            disable_log_stats=False,
+            seed=0,
+            kv_cache_memory_bytes=64 << 20,
+            num_gpu_blocks_override=blocks,
+            kv_transfer_config=transfer,
+        )
+
+    def generate(
+        self, prompts: Sequence[Prompt], count: int = 16
+    ) -> tuple[list[list[int]], list[int]]:
+        """The tokens that follow each prompt, and how many of its own came from a cache."""
+        outputs = self.llm.generate(
+            [{"prompt_token_ids": p} for p in prompts],
+            SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False),
+            use_tqdm=False,
+        )
+        return (
+            [list(output.outputs[0].token_ids) for output in outputs],
+            [output.num_cached_tokens for output in outputs],
+        )
+
+    def forget(self) -> None:
+        """Empty vLLM's own prefix cache, not the shared one."""
+        assert self.llm.reset_prefix_cache()
+
+    @property
+    def connector(self) -> Any:
+        return self.llm.llm_engine.engine_core.engine_core.scheduler.connector
+
+    @property
+    def manager(self) -> RadixShmemManager:
+        manager = self.connector.connector_scheduler.manager
+        assert isinstance(manager, RadixShmemManager)
+        return manager
+
+    @property
+    def worker(self) -> Any:
+        executor = self.llm.llm_engine.engine_core.engine_core.model_executor
+        del executor
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        return get_kv_transfer_group().connector_worker.worker
+
+    def settle(self) -> None:
+        """Run what is left over of the last requests: their stores, and telling of their end."""
+        self.generate([[3, 4, 5]], 1)
+
+    def close(self) -> None:
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
+        gc.collect()
