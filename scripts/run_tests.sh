@@ -76,7 +76,7 @@ examples() {
 vllm() {
   local env="build/vllm-$1"
   VENV="$VENV" bash scripts/vllm_env.sh "$env" "$1" "$(echo build/wheel/*.whl)" &&
-    "$env/bin/pytest" -q -p no:cacheprovider -W ignore tests/e2e/vllm_offload
+    PYTHONSAFEPATH=1 "$env/bin/pytest" -q -p no:cacheprovider -W ignore tests/e2e/vllm_offload
 }
 
 mkdir -p build

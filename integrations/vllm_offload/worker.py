@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from vllm.v1.kv_offload import base
 from vllm.v1.kv_offload.base import CanonicalKVCaches, GPULoadStoreSpec, LoadStoreSpec
 
-from radixshmem import ComponentType, RadixClient, RadixError
+from radixshmem import ComponentType, RadixClient, RadixError, SlotStore
 
 from .groups import GroupMap
 from .transfer import SlotSpec
@@ -68,6 +69,8 @@ class RadixShmemWorker(base.OffloadingWorker):
                     f"KV cache group {index} has {found} bytes per block on rank {rank}, and the "
                     f"scheduler counted on {group.bytes}"
                 )
+        self._store: SlotStore | None = None
+        self._life = 0
         self._done: list[base.TransferResult] = []
         self._failed_loads: set[int] = set()
         self._failed_slots: set[tuple[int, int]] = set()
@@ -104,10 +107,7 @@ class RadixShmemWorker(base.OffloadingWorker):
         return good
 
     def _copy(self, gpu: GPULoadStoreSpec, slots: SlotSpec, store: bool) -> int:
-        region = self._client.store
-        if region is None or region.nonce != slots.life:
-            self._client.mempool_free()  # attaches to a server that has come anew
-            raise RadixError("the slots are of a server that was closed or replaced")
+        region = self._region(slots.life)
         copied = 0
         for index, (component, ids, blocks) in enumerate(self._by_group(gpu, slots)):
             if len(ids) == 0:
@@ -117,6 +117,17 @@ class RadixShmemWorker(base.OffloadingWorker):
             move = region.copy_in if store else region.copy_out
             copied += move(ids, copy.addresses(blocks), copy.sizes, kind=component, offset=offset)
         return copied
+
+    def _region(self, life: int) -> SlotStore:
+        """The slots of that life of the server. RadixError when it has ended."""
+        if self._store is None or life != self._life:
+            with contextlib.suppress(RadixError):  # a thread is told once that its server went
+                self._client.mempool_free()
+            self._store = self._client.store
+            self._life = self._store.nonce if self._store is not None else 0
+        if self._store is None or life != self._life:
+            raise RadixError("the slots are of a server that was closed or replaced")
+        return self._store
 
     def _by_group(
         self, gpu: GPULoadStoreSpec, slots: SlotSpec
