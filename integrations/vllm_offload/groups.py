@@ -25,7 +25,7 @@ __all__ = ["Group", "GroupMap", "GroupShape", "map_groups"]
 class Group:
     """One KV cache group. `bytes` are those of one block on one rank, unpadded."""
 
-    component: int  # ComponentType
+    component: ComponentType
     bytes: int
     offset: int  # within the part of one rank
 

@@ -16,6 +16,7 @@ from typing import Any
 import vllm
 from vllm.config import VllmConfig
 from vllm.platforms import current_platform
+from vllm.v1.core.kv_cache_utils import get_none_hash_seed
 
 from .groups import Group
 
@@ -67,8 +68,6 @@ def fingerprint(
 
 def _hash_identity(algorithm: str) -> list[str]:
     """How vLLM chains block hashes. The seed decides whether processes agree on them."""
-    from vllm.v1.core.kv_cache_utils import get_none_hash_seed
-
     if algorithm.startswith("xxhash") and "PYTHONHASHSEED" not in os.environ:
         raise ValueError(
             f"prefix_caching_hash_algo={algorithm!r} has a random seed in each process, so no "

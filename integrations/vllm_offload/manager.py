@@ -10,7 +10,9 @@ copied, so nobody ever finds a half-written slot.
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +24,6 @@ from vllm.v1.kv_offload.base import OffloadKey, ReqContext
 
 from radixshmem import (
     COMPONENT_MASK_FULL,
-    COMPONENT_MASK_MAMBA,
-    COMPONENT_MASK_SWA,
     ComponentType,
     InsertError,
     RadixClient,
@@ -99,16 +99,19 @@ class _Pending:
     slot: int
     position: int
     words: npt.NDArray[np.uint64]  # the path, at least up to the block
-    keys: list[OffloadKey]
 
 
 @dataclass(slots=True)
-class _Held:
-    """Written slots that wait for their parent block."""
+class _Written:
+    """Slots that are written, of consecutive blocks of one path."""
 
     component: int
-    begin: int
     entries: list[_Pending]
+
+    @property
+    def begin(self) -> int:
+        """Position of the first block."""
+        return self.entries[0].position
 
 
 @dataclass(slots=True)
@@ -119,7 +122,6 @@ class Figures:
     failed_stores: int = 0
     failed_loads: int = 0
     short_allocations: int = 0
-    held_blocks: int = 0
     lost_blocks: int = 0
     lost_servers: int = 0
 
@@ -138,6 +140,7 @@ class RadixShmemManager(base.OffloadingManager):
         self._client = client
         self._groups = groups
         self._mask = groups.mask()
+        self._parts = {int(kind): groups.parts(kind) for kind in ComponentType}
         self._windows = self._mask != COMPONENT_MASK_FULL
         self._block_tokens = block_tokens
         self._per_block = hashes_per_block
@@ -149,7 +152,7 @@ class RadixShmemManager(base.OffloadingManager):
         self._requests: dict[str, _Request] = {}
         self._offered: dict[str, Sequence[bytes]] = {}
         self._pending: dict[tuple[int, bytes], _Pending] = {}
-        self._held: list[_Held] = []
+        self._held: list[_Written] = []  # they wait for their parent block
         self._failed_slots: set[tuple[int, int]] = set()
         self._quarantine: list[tuple[int, list[tuple[int, int]]]] = []
         self.figures = Figures()
@@ -261,13 +264,14 @@ class RadixShmemManager(base.OffloadingManager):
             return SlotSpec.void(len(keys))
         position = request.path.position
         parts = []
-        for group, begin, end in _runs(keys):
-            component = self._component_of[group]
-            first = position(begin)
-            last = position(end)
+        # Group by group, and within a group in the order of the blocks.
+        for group, of_group in itertools.groupby(keys, lambda key: key[-_GROUP_BYTES:]):
+            run = list(of_group)
+            first = position(run[0][:-_GROUP_BYTES])
+            last = position(run[-1][:-_GROUP_BYTES])
             assert first is not None
             assert last is not None
-            parts.append(found.slots(component, first, last + 1))
+            parts.append(found.slots(self._component_of[group], first, last + 1))
         slots = parts[0] if len(parts) == 1 else np.concatenate(parts)
         assert len(slots) == len(keys), (len(slots), len(keys))
         return SlotSpec(np.ascontiguousarray(slots, np.int32), self._life())
@@ -302,87 +306,80 @@ class RadixShmemManager(base.OffloadingManager):
         blocks = self._whole_blocks(request, keys) if request is not None else {}
         if request is None or not blocks:
             return base.PrepareStoreOutput([], SlotSpec.void(0), [])
-        last = max(position for _, position in blocks)
+        last = max(blocks.values())
         words = request.path.words(last + 1).copy()
         try:
-            slots = self._allocate_missing(blocks, words)
+            allocated = self._allocate_missing(blocks, words)
             life = self._life()
         except RadixError as error:
             self._server_lost(error)
             return base.PrepareStoreOutput([], SlotSpec.void(0), [])
+        self._pending |= allocated
         chosen: list[OffloadKey] = []
-        of_keys: list[int] = []
+        slots: list[int] = []
         for key in keys:
-            component = self._component_of[key[-_GROUP_BYTES:]]
-            slot = slots.get((component, key[:-_GROUP_BYTES]))
-            if slot is not None:
+            pending = allocated.get(self._block_of(key))
+            if pending is not None:
                 chosen.append(key)
-                of_keys.append(slot)
-        for (component, position), its_keys in blocks.items():
-            block_hash = its_keys[0][:-_GROUP_BYTES]
-            slot = slots.get((component, block_hash))
-            if slot is not None:
-                self._pending[component, block_hash] = _Pending(slot, position, words, its_keys)
-        return base.PrepareStoreOutput(chosen, SlotSpec(np.array(of_keys, np.int32), life), [])
+                slots.append(pending.slot)
+        return base.PrepareStoreOutput(chosen, SlotSpec(np.array(slots, np.int32), life), [])
+
+    def _block_of(self, key: OffloadKey) -> tuple[int, bytes]:
+        """(component, block hash): what a slot is of. Keys of groups of one class share it."""
+        return self._component_of[key[-_GROUP_BYTES:]], key[:-_GROUP_BYTES]
 
     def _whole_blocks(
         self, request: _Request, keys: Collection[OffloadKey]
-    ) -> dict[tuple[int, int], list[OffloadKey]]:
-        """Keys by (component, position), of the blocks that have a key of each group of the class.
+    ) -> dict[tuple[int, bytes], int]:
+        """Positions of the blocks that have a key of each group of their class.
 
         A slot holds all groups of its class; one that lacks a group would be half written.
         """
-        blocks: dict[tuple[int, int], list[OffloadKey]] = {}
-        for key in keys:
-            position = request.path.position(key[:-_GROUP_BYTES])
-            if position is not None:
-                component = self._component_of[key[-_GROUP_BYTES:]]
-                blocks.setdefault((component, position), []).append(key)
-        parts = {kind: self._groups.parts(kind) for kind in ComponentType}
-        return {at: of for at, of in blocks.items() if len(of) == parts[ComponentType(at[0])]}
+        whole: dict[tuple[int, bytes], int] = {}
+        for block, parts in Counter(map(self._block_of, keys)).items():
+            component, block_hash = block
+            position = request.path.position(block_hash)
+            if position is not None and parts == self._parts[component]:
+                whole[block] = position
+        return whole
 
     def _allocate_missing(
-        self, blocks: dict[tuple[int, int], list[OffloadKey]], words: npt.NDArray[np.uint64]
-    ) -> dict[tuple[int, bytes], int]:
+        self, blocks: dict[tuple[int, bytes], int], words: npt.NDArray[np.uint64]
+    ) -> dict[tuple[int, bytes], _Pending]:
         """Slots for the blocks that nobody has stored and nobody is storing."""
-        slots: dict[tuple[int, bytes], int] = {}
+        allocated: dict[tuple[int, bytes], _Pending] = {}
         # The pin keeps the blocks that these are going to hang on while slots are made free.
         anchor = self._client.query(words, COMPONENT_MASK_FULL, local_only=True, lock=True)
         try:
             for component in (_FULL, _SWA, _MAMBA):
-                missing = [
-                    (position, of[0][:-_GROUP_BYTES])
-                    for (kind, position), of in blocks.items()
-                    if kind == component and (component, of[0][:-_GROUP_BYTES]) not in self._pending
-                ]
-                if component == _FULL:
-                    missing = [block for block in missing if block[0] >= anchor.common_hit]
-                else:
-                    missing = self._absent(component, missing, words)
+                missing = {
+                    block: position
+                    for block, position in blocks.items()
+                    if block[0] == component and block not in self._pending
+                }
+                present = range(anchor.common_hit)
+                if component != _FULL and missing:
+                    present = self._present(component, max(missing.values()) + 1, words)
+                missing = {
+                    b: position for b, position in missing.items() if position not in present
+                }
                 if not missing:
                     continue
                 got = self._client.allocate_slots(len(missing), component)
                 self.figures.short_allocations += len(got) < len(missing)
-                for (_, block_hash), slot in zip(missing, got.tolist(), strict=False):
-                    slots[component, block_hash] = slot
+                for (block, position), slot in zip(missing.items(), got.tolist(), strict=False):
+                    allocated[block] = _Pending(slot, position, words)
         finally:
             anchor.finalize()
-        return slots
+        return allocated
 
-    def _absent(
-        self, component: int, blocks: list[tuple[int, bytes]], words: npt.NDArray[np.uint64]
-    ) -> list[tuple[int, bytes]]:
-        """Those without a slot, as far as one query tells; the insert finds the others."""
-        if not blocks:
-            return blocks
-        mask = COMPONENT_MASK_FULL | (COMPONENT_MASK_SWA if component == _SWA else 0)
-        mask |= COMPONENT_MASK_MAMBA if component == _MAMBA else 0
-        end = blocks[-1][0] + 1
+    def _present(self, component: int, end: int, words: npt.NDArray[np.uint64]) -> range:
+        """Positions that have a slot, as far as one query tells; the insert finds the others."""
+        mask = COMPONENT_MASK_FULL | 1 << component
         result = self._client.query(words[:end], mask, local_only=True, update_meta=False)
         if result.common_hit < end:
-            return blocks
-        first_present = result.swa_start if component == _SWA else end - 1
-        return [block for block in blocks if block[0] < first_present]
+            return range(0)
+        return range(result.swa_start if component == _SWA else end - 1, end)
 
     def complete_store(
         self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True
@@ -390,10 +387,11 @@ class RadixShmemManager(base.OffloadingManager):
         written: dict[int, list[_Pending]] = {}
         spoiled: list[tuple[int, int]] = []
         for key in keys:
-            component = self._component_of[key[-_GROUP_BYTES:]]
-            pending = self._pending.pop((component, key[:-_GROUP_BYTES]), None)
+            block = self._block_of(key)
+            pending = self._pending.pop(block, None)
             if pending is None:
                 continue  # another group of the same slot, or a server that was lost
+            component, _ = block
             at = component, pending.slot
             if not success or at in self._failed_slots:
                 self._failed_slots.discard(at)
@@ -406,7 +404,7 @@ class RadixShmemManager(base.OffloadingManager):
             for component in sorted(written):  # FULL first: the others hang on it
                 entries = sorted(written[component], key=lambda pending: pending.position)
                 for run in _consecutive(entries, self._longest_run(component)):
-                    self._land(_Held(component, run[0].position, run))
+                    self._land(_Written(component, run))
             self._retry_held()
         except RadixError as error:
             self._server_lost(error)
@@ -416,8 +414,8 @@ class RadixShmemManager(base.OffloadingManager):
             return self._groups.window_blocks
         return 1 if component == _MAMBA else 1 << 30
 
-    def _land(self, run: _Held) -> bool:
-        """Insert written slots. Returns whether they have found their place, or lost it."""
+    def _land(self, run: _Written) -> None:
+        """Insert written slots, or hold them until their parent block is there."""
         entries = run.entries
         end = entries[-1].position + 1
         slots = np.array([entry.slot for entry in entries], np.int32)
@@ -426,10 +424,8 @@ class RadixShmemManager(base.OffloadingManager):
             entries[-1].words[:end], slots, start, auto_recycle=False, component=run.component
         )
         if result.error == InsertError.FULL_PATH_MISSING and self._parent_comes(run):
-            if run not in self._held:
-                self._held.append(run)
-                self.figures.held_blocks += len(entries)
-            return False
+            self._held.append(run)
+            return
         unused = set(slots.tolist())
         if result.error not in (InsertError.BAD_REQUEST, InsertError.BUSY):
             unused = set(result.unused_slots.tolist())
@@ -438,9 +434,8 @@ class RadixShmemManager(base.OffloadingManager):
         self.figures.stored_blocks += len(landed)
         if result.error != 0:
             self.figures.lost_blocks += len(entries) - len(landed)
-        return True
 
-    def _parent_comes(self, run: _Held) -> bool:
+    def _parent_comes(self, run: _Written) -> bool:
         """Whether the block that the run hangs on is being written, or waits itself."""
         last = run.entries[-1]
         parent = run.begin - 1 if run.component == _FULL else last.position
@@ -452,13 +447,12 @@ class RadixShmemManager(base.OffloadingManager):
         return any(int(entry.words[entry.position]) == word for entry in coming)
 
     def _retry_held(self) -> None:
-        progress = True
-        while progress and self._held:
-            waiting, self._held = sorted(self._held, key=lambda h: (h.component, h.begin)), []
+        before = len(self._held) + 1
+        while 0 < len(self._held) < before:  # each that lands may be the parent of others
+            waiting, self._held = self._held, []
             before = len(waiting)
-            for run in waiting:
+            for run in sorted(waiting, key=lambda run: (run.component, run.begin)):
                 self._land(run)
-            progress = len(self._held) < before
 
     # ------------------------------------------------------------ the rest
 
@@ -509,24 +503,6 @@ class RadixShmemManager(base.OffloadingManager):
         for request in self._requests.values():
             request.release()
             request.job = None
-
-
-def _runs(keys: Collection[OffloadKey]) -> list[tuple[bytes, bytes, bytes]]:
-    """Per group of `keys`, which are group by group: its index, first and last block hash."""
-    ordered = list(keys)
-    runs: list[tuple[bytes, bytes, bytes]] = []
-    begin = 0
-    while begin < len(ordered):
-        group = ordered[begin][-_GROUP_BYTES:]
-        end = begin + 1
-        if ordered[-1][-_GROUP_BYTES:] == group:
-            end = len(ordered)
-        else:
-            while ordered[end][-_GROUP_BYTES:] == group:
-                end += 1
-        runs.append((group, ordered[begin][:-_GROUP_BYTES], ordered[end - 1][:-_GROUP_BYTES]))
-        begin = end
-    return runs
 
 
 def _consecutive(entries: Sequence[_Pending], longest: int) -> list[list[_Pending]]:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from vllm.v1.kv_offload import base
 from vllm.v1.kv_offload.base import CanonicalKVCaches, GPULoadStoreSpec, LoadStoreSpec
 
-from radixshmem import ComponentType, RadixClient, RadixError, SlotStore
+from radixshmem import RadixClient, RadixError, SlotStore
 
-from .groups import GroupMap
+from .groups import Group, GroupMap
 from .transfer import SlotSpec
 
 __all__ = ["RadixShmemWorker"]
@@ -80,8 +80,8 @@ class RadixShmemWorker(base.OffloadingWorker):
     ) -> bool:
         assert isinstance(dst_spec, SlotSpec)
         if not self._transfer(job_id, src_spec, dst_spec, store=True):
-            for component, slots, _ in self._by_group(src_spec, dst_spec):
-                self._failed_slots.update((component, slot) for slot in slots.tolist())
+            for group, _, slots, _ in self._by_group(src_spec, dst_spec):
+                self._failed_slots.update((group.component, slot) for slot in slots.tolist())
         return True
 
     def submit_load(
@@ -109,13 +109,13 @@ class RadixShmemWorker(base.OffloadingWorker):
     def _copy(self, gpu: GPULoadStoreSpec, slots: SlotSpec, store: bool) -> int:
         region = self._region(slots.life)
         copied = 0
-        for index, (component, ids, blocks) in enumerate(self._by_group(gpu, slots)):
+        move = region.copy_in if store else region.copy_out
+        for group, copy, ids, blocks in self._by_group(gpu, slots):
             if len(ids) == 0:
                 continue
-            group, copy = self._groups.groups[index], self._copies[index]
-            offset = self._part * self._groups.rank_bytes(component) + group.offset
-            move = region.copy_in if store else region.copy_out
-            copied += move(ids, copy.addresses(blocks), copy.sizes, kind=component, offset=offset)
+            kind = group.component
+            offset = self._part * self._groups.rank_bytes(kind) + group.offset
+            copied += move(ids, copy.addresses(blocks), copy.sizes, kind=kind, offset=offset)
         return copied
 
     def _region(self, life: int) -> SlotStore:
@@ -131,13 +131,13 @@ class RadixShmemWorker(base.OffloadingWorker):
 
     def _by_group(
         self, gpu: GPULoadStoreSpec, slots: SlotSpec
-    ) -> Iterator[tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-        """(component, slots, block ids) of each group."""
+    ) -> Iterator[tuple[Group, _GroupCopy, npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Slots and block ids of each group."""
         begin = 0
-        for group, size in zip(self._groups.groups, gpu.group_sizes, strict=True):
+        sizes = gpu.group_sizes
+        for group, copy, size in zip(self._groups.groups, self._copies, sizes, strict=True):
             end = begin + size
-            component = ComponentType(group.component)
-            yield component, slots.slots[begin:end], gpu.block_ids[begin:end]
+            yield group, copy, slots.slots[begin:end], gpu.block_ids[begin:end]
             begin = end
 
     def get_finished(self) -> list[base.TransferResult]:

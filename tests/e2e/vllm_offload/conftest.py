@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from e2e.vllm_offload.engines import Engine, Prompt, make_model
@@ -42,6 +43,22 @@ class Reference:
 @pytest.fixture(scope="session")
 def reference() -> Reference:
     return Reference()
+
+
+@pytest.fixture
+def start_engine(region_name: str) -> Iterator[Callable[..., Engine]]:
+    """Starts engines on the server of this test, one at a time; the last is closed at its end."""
+    running: list[Engine] = []
+
+    def start(model: str, **options: Any) -> Engine:
+        while running:
+            running.pop().close()
+        running.append(Engine(model, region_name, **options))
+        return running[0]
+
+    yield start
+    for engine in running:
+        engine.close()
 
 
 @pytest.fixture

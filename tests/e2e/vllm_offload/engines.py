@@ -9,7 +9,6 @@ import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -20,8 +19,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from radixshmem.integrations.vllm_offload.manager import RadixShmemManager
+from radixshmem.integrations.vllm_offload.worker import RadixShmemWorker
 
 BLOCK = 32  # tokens; the smallest that vLLM takes on a CPU
 
@@ -70,24 +71,14 @@ def make_model(kind: str, folder: Path) -> str:
 class Engine:
     """One vLLM engine; with `server`, one that offloads to it."""
 
-    def __init__(
-        self, model: str, server: str = "", *, blocks: int = 512, bare: bool = False, **extra: Any
-    ) -> None:
+    def __init__(self, model: str, server: str = "", *, blocks: int = 512) -> None:
         transfer = None
         if server:
-            module = "radixshmem.integrations.vllm_offload"
-            options: dict[str, Any] = {"server_name": server, **extra}
-            if bare:
-                options |= {
-                    "spec_name": "RadixShmemOffloadingSpec",
-                    "spec_module_path": module,
-                    "offload_prompt_only": False,
-                }
             transfer = KVTransferConfig(
-                kv_connector="OffloadingConnector" if bare else "RadixShmemConnector",
-                kv_connector_module_path=None if bare else module,
+                kv_connector="RadixShmemConnector",
+                kv_connector_module_path="radixshmem.integrations.vllm_offload",
                 kv_role="kv_both",
-                kv_connector_extra_config=options,
+                kv_connector_extra_config={"server_name": server},
             )
         self.llm = LLM(
             model=model,
@@ -124,23 +115,33 @@ class Engine:
         """Empty vLLM's own prefix cache, not the shared one."""
         assert self.llm.reset_prefix_cache()
 
-    @property
-    def connector(self) -> Any:
-        return self.llm.llm_engine.engine_core.engine_core.scheduler.connector
+    def store(self, prompts: Sequence[Prompt]) -> None:
+        """Have the blocks of the prompts in the shared cache, and not in vLLM's own."""
+        self.generate(prompts)
+        self.settle()
+        self.forget()
+
+    def assert_idle(self) -> None:
+        """Nothing is pinned, being stored or remembered of a request that has ended."""
+        self.settle()
+        manager = self.manager
+        assert manager._pending == {}
+        assert manager._held == []
+        assert [r for r in manager._requests.values() if r.found is not None or r.loads] == []
+        assert manager._client.index._index.pins() == []
 
     @property
     def manager(self) -> RadixShmemManager:
-        manager = self.connector.connector_scheduler.manager
+        scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
+        manager = scheduler.connector.connector_scheduler.manager
         assert isinstance(manager, RadixShmemManager)
         return manager
 
     @property
-    def worker(self) -> Any:
-        executor = self.llm.llm_engine.engine_core.engine_core.model_executor
-        del executor
-        from vllm.distributed.kv_transfer import get_kv_transfer_group
-
-        return get_kv_transfer_group().connector_worker.worker
+    def worker(self) -> RadixShmemWorker:
+        worker = get_kv_transfer_group().connector_worker.worker
+        assert isinstance(worker, RadixShmemWorker)
+        return worker
 
     def settle(self) -> None:
         """Run what is left over of the last requests: their stores, and telling of their end."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,50 +27,34 @@ def want(llama: str, reference: Any) -> list[list[int]]:
 
 
 @pytest.fixture
-def start_server(region_name: str, processes: Callable[..., Any]) -> Callable[..., ServerProcess]:
-    def start(until: str = "waiting") -> ServerProcess:
-        server: ServerProcess = processes(ServerProcess, region_name, "--data-bytes", "16M")
-        server.event(until)
-        return server
-
-    return start
-
-
-@pytest.fixture
-def start_engine(llama: str, want: Any, region_name: str) -> Iterator[Callable[[], Engine]]:
-    started: list[Engine] = []
-
-    def start() -> Engine:
-        started.append(Engine(llama, region_name))
-        return started[0]
-
-    yield start
-    for engine in started:
-        engine.close()
-
-
-def stored(engine: Engine) -> None:
-    """A is in the shared cache, and not in the engine's own."""
-    engine.generate([A])
-    engine.settle()
-    engine.forget()
+def stored(
+    llama: str,
+    want: Any,
+    start_server: Callable[..., ServerProcess],
+    start_engine: Callable[..., Engine],
+) -> tuple[ServerProcess, Engine]:
+    """A server, and an engine that has stored A there."""
+    server = start_server(data_bytes="16M")
+    server.event("waiting")
+    engine = start_engine(llama)
+    engine.store([A])
+    return server, engine
 
 
 def test_a_killed_server_leaves_hits_and_stores(
     want: list[list[int]],
     start_server: Callable[..., ServerProcess],
-    start_engine: Callable[[], Engine],
+    stored: tuple[ServerProcess, Engine],
 ) -> None:
-    server = start_server()
-    engine = start_engine()
-    stored(engine)
+    server, engine = stored
     server.kill()
     assert engine.generate([A]) == (want[:1], [10 * BLOCK])
     assert engine.generate([B]) == (want[1:], [0])
     engine.settle()
     engine.forget()
     assert engine.generate([B]) == (want[1:], [6 * BLOCK])
-    successor = start_server("adopted")  # what the engine kept alive
+    successor = start_server(data_bytes="16M")
+    successor.event("adopted")  # what the engine kept alive
     assert engine.generate([B]) == (want[1:], [6 * BLOCK])
     assert successor.stop() == 0
 
@@ -78,15 +62,14 @@ def test_a_killed_server_leaves_hits_and_stores(
 def test_a_closed_server_leaves_misses_and_is_found_again(
     want: list[list[int]],
     start_server: Callable[..., ServerProcess],
-    start_engine: Callable[[], Engine],
+    stored: tuple[ServerProcess, Engine],
 ) -> None:
-    server = start_server()
-    engine = start_engine()
-    stored(engine)
+    server, engine = stored
     assert server.stop(signal.SIGTERM) == 0
     assert engine.generate([A]) == (want[:1], [0])
     engine.settle()
-    successor = start_server()
+    successor = start_server(data_bytes="16M")
+    successor.event("waiting")
     begin = time.monotonic()
 
     def restored() -> bool:
@@ -102,11 +85,12 @@ def test_a_closed_server_leaves_misses_and_is_found_again(
 
 
 def test_an_aborted_request_leaves_nothing_behind(
+    llama: str,
     want: list[list[int]],
     cache: RadixServer,
-    start_engine: Callable[[], Engine],
+    start_engine: Callable[..., Engine],
 ) -> None:
-    engine = start_engine()
+    engine = start_engine(llama)
     core = engine.llm.llm_engine
     sampling = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True, detokenize=False)
     for steps in range(5):  # while it waits, loads, runs and stores
@@ -119,10 +103,6 @@ def test_an_aborted_request_leaves_nothing_behind(
         engine.settle()
         engine.forget()
     assert engine.generate([A])[0] == want[:1]
-    engine.settle()
-    manager = engine.manager
-    assert manager._pending == {}
-    assert [r for r in manager._requests.values() if r.found is not None or r.loads] == []
-    client = manager._client
-    assert client.index._index.pins() == []
+    engine.assert_idle()
+    client = engine.manager._client
     assert client.mempool_used() == client.total_blocks()

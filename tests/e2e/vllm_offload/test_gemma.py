@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,15 +25,14 @@ def want(gemma: str, reference: Any) -> list[list[int]]:
 
 @pytest.fixture
 def engine(
-    gemma: str, want: list[list[int]], cache: RadixServer, region_name: str
-) -> Iterator[Engine]:
+    gemma: str, want: list[list[int]], cache: RadixServer, start_engine: Callable[..., Engine]
+) -> Engine:
     """One that has stored A, and has it in its own cache no more."""
-    engine = Engine(gemma, region_name)
+    engine = start_engine(gemma)
     assert engine.generate([A]) == (want, [0])
     engine.settle()
     engine.forget()
-    yield engine
-    engine.close()
+    return engine
 
 
 def test_windows_are_restored_with_full_attention(engine: Engine, want: list[list[int]]) -> None:

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,93 +18,74 @@ from radixshmem_core.server import RadixServer
 
 A = prompt(1, 10 * BLOCK + 4)
 Y = prompt(2, 6 * BLOCK + 8)
-LONG = prompt(3, 12 * BLOCK + 16)
 
 
 @pytest.fixture
-def start(llama: str, region_name: str) -> Iterator[Callable[..., Engine]]:
-    """Starts engines on the server of this test; they are closed at its end."""
-    started: list[Engine] = []
-
-    def start(**options: Any) -> Engine:
-        for running in started:
-            running.close()
-        started[:] = [Engine(llama, region_name, **options)]
-        return started[0]
-
-    yield start
-    for engine in started:
-        engine.close()
+def want(llama: str, reference: Any) -> list[list[int]]:
+    """What follows A."""
+    tokens: list[list[int]] = reference.tokens(llama, [A])
+    return tokens
 
 
-def assert_idle(engine: Engine) -> None:
-    """Nothing is pinned, being stored or remembered of a request that has ended."""
-    engine.settle()
-    manager = engine.manager
-    assert manager._pending == {}
-    assert manager._held == []
-    assert [r for r in manager._requests.values() if r.found is not None or r.loads] == []
-    assert manager._client.index._index.pins() == []
+@pytest.fixture
+def start(
+    llama: str, cache: RadixServer, start_engine: Callable[..., Engine]
+) -> Callable[..., Engine]:
+    return functools.partial(start_engine, llama)
+
+
+@pytest.fixture
+def stored(want: list[list[int]], start: Callable[..., Engine]) -> Engine:
+    """An engine that has stored A."""
+    engine = start()
+    engine.store([A])
+    return engine
 
 
 def test_restored_blocks_give_the_same_tokens(
-    llama: str, reference: Any, cache: RadixServer, start: Callable[..., Engine]
+    want: list[list[int]], start: Callable[..., Engine]
 ) -> None:
-    want = reference.tokens(llama, [A])
     engine = start()
     assert engine.generate([A]) == (want, [0])
     assert engine.generate([A]) == (want, [10 * BLOCK]), "vLLM's own cache"
     engine.settle()
     engine.forget()
     assert engine.generate([A]) == (want, [10 * BLOCK]), "the shared cache"
-    assert_idle(engine)
+    engine.assert_idle()
 
 
 def test_another_engine_restores_what_one_has_stored(
-    llama: str, reference: Any, cache: RadixServer, start: Callable[..., Engine]
+    want: list[list[int]], start: Callable[..., Engine]
 ) -> None:
-    want = reference.tokens(llama, [A])
     first = start()
     assert first.generate([A]) == (want, [0])
     first.settle()
     second = start()
     assert second.generate([A]) == (want, [10 * BLOCK])
-    assert_idle(second)
+    second.assert_idle()
 
 
 def test_zeroed_slots_change_the_tokens(
-    llama: str, reference: Any, cache: RadixServer, region_name: str, start: Callable[..., Engine]
+    want: list[list[int]], stored: Engine, region_name: str
 ) -> None:
     """So that the other tests can fail."""
-    want = reference.tokens(llama, [A])
-    engine = start()
-    engine.generate([A])
-    engine.settle()
-    engine.forget()
     with RadixClient(region_name) as client:
         client.wait_ready(10)
         assert client.store is not None
         np.frombuffer(client.store.data_view(), np.uint8)[:] = 0
-    tokens, cached = engine.generate([A])
+    tokens, cached = stored.generate([A])
     assert cached == [10 * BLOCK]
     assert tokens != want
 
 
-def test_a_local_prefix_goes_on_with_restored_blocks(
-    llama: str, reference: Any, cache: RadixServer, start: Callable[..., Engine]
-) -> None:
-    want = reference.tokens(llama, [A])
-    engine = start()
-    engine.generate([A])
-    engine.settle()
-    engine.forget()
-    engine.generate([A[: 4 * BLOCK + 2]], 1)  # 4 blocks are local again
-    assert engine.generate([A]) == (want, [10 * BLOCK])
-    assert_idle(engine)
+def test_a_local_prefix_goes_on_with_restored_blocks(want: list[list[int]], stored: Engine) -> None:
+    stored.generate([A[: 4 * BLOCK + 2]], 1)  # 4 blocks are local again
+    assert stored.generate([A]) == (want, [10 * BLOCK])
+    stored.assert_idle()
 
 
 def test_generated_blocks_are_stored_for_the_next_turn(
-    llama: str, reference: Any, cache: RadixServer, start: Callable[..., Engine]
+    llama: str, reference: Any, start: Callable[..., Engine]
 ) -> None:
     first: Prompt = prompt(4, 3 * BLOCK + 4)
     (answer,) = reference.tokens(llama, [first], 70)
@@ -116,27 +98,27 @@ def test_generated_blocks_are_stored_for_the_next_turn(
     tokens, cached = engine.generate([second])
     assert tokens == want
     assert cached == [5 * BLOCK]  # 100 + 70 - 1 tokens were computed: 5 whole blocks
-    assert_idle(engine)
+    engine.assert_idle()
 
 
 def test_a_shared_prefix_is_stored_once(
-    llama: str, reference: Any, cache: RadixServer, start: Callable[..., Engine]
+    llama: str, reference: Any, start: Callable[..., Engine]
 ) -> None:
     both = [[*Y, 5, 6], [*Y, 8, 9]]
     want = reference.tokens(llama, both)
     engine = start()
     assert engine.generate(both)[0] == want
     engine.settle()
-    assert engine.manager._client.total_blocks() == 6 + 0
+    assert engine.manager._client.total_blocks() == 6
     engine.forget()
     tokens, cached = engine.generate(both)
     assert tokens == want
     assert cached == [6 * BLOCK, 6 * BLOCK]
-    assert_idle(engine)
+    engine.assert_idle()
 
 
 def test_preempted_requests_come_back(
-    llama: str, reference: Any, cache: RadixServer, start: Callable[..., Engine]
+    llama: str, reference: Any, start: Callable[..., Engine]
 ) -> None:
     four = [prompt(20 + i, 200) for i in range(4)]
     want = reference.tokens(llama, four, 100)
@@ -144,37 +126,22 @@ def test_preempted_requests_come_back(
     assert engine.generate(four, 100)[0] == want
     engine.settle()
     assert engine.generate(four, 100)[0] == want
-    assert_idle(engine)
+    engine.assert_idle()
 
 
 def test_a_failed_load_is_computed_instead(
-    llama: str,
-    reference: Any,
-    cache: RadixServer,
-    start: Callable[..., Engine],
-    monkeypatch: pytest.MonkeyPatch,
+    want: list[list[int]], stored: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    want = reference.tokens(llama, [A])
-    engine = start()
-    engine.generate([A])
-    engine.settle()
-    engine.forget()
-    worker = engine.worker
-    monkeypatch.setattr(worker, "_copy", _fail)
-    assert engine.generate([A])[0] == want
-    assert engine.manager.figures.failed_loads == 1
+    monkeypatch.setattr(stored.worker, "_copy", _fail)
+    assert stored.generate([A])[0] == want
+    assert stored.manager.figures.failed_loads == 1
     monkeypatch.undo()
-    assert_idle(engine)
+    stored.assert_idle()
 
 
 def test_a_failed_store_is_no_hit(
-    llama: str,
-    reference: Any,
-    cache: RadixServer,
-    start: Callable[..., Engine],
-    monkeypatch: pytest.MonkeyPatch,
+    want: list[list[int]], start: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    want = reference.tokens(llama, [A])
     engine = start()
     monkeypatch.setattr(engine.worker, "_copy", _fail)
     assert engine.generate([A]) == (want, [0])
@@ -184,39 +151,38 @@ def test_a_failed_store_is_no_hit(
     assert engine.manager._client.mempool_used() == 0, "their slots came back"
     engine.forget()
     assert engine.generate([A]) == (want, [0])
-    assert_idle(engine)
+    engine.assert_idle()
 
 
 def test_a_cache_of_24_blocks_is_enough(
-    llama: str, reference: Any, region_name: str, start: Callable[..., Engine]
+    llama: str, reference: Any, region_name: str, start_engine: Callable[..., Engine]
 ) -> None:
     prompts = [prompt(30 + i, 7 * BLOCK + 3) for i in range(5)]
     want = reference.tokens(llama, prompts)
     with RadixServer(ServerConfig(region_name, data_bytes=24 * 65536)):
-        engine = start()
+        engine = start_engine(llama)
         for _ in range(2):
             assert engine.generate(prompts)[0] == want
             engine.settle()
             engine.forget()
         assert engine.manager._client.mempool_total() == 24
-        assert_idle(engine)
+        engine.assert_idle()
 
 
 def test_reset_empties_the_shared_cache_too(
-    llama: str, reference: Any, cache: RadixServer, start: Callable[..., Engine]
+    want: list[list[int]], start: Callable[..., Engine]
 ) -> None:
-    want = reference.tokens(llama, [A])
     engine = start()
     engine.generate([A])
     engine.settle()
     assert engine.llm.reset_prefix_cache(reset_connector=True)
     assert engine.manager._client.total_blocks() == 0
     assert engine.generate([A]) == (want, [0])
-    assert_idle(engine)
+    engine.assert_idle()
 
 
 def test_the_cache_of_another_model_is_refused(
-    llama: str, gemma: str, cache: RadixServer, region_name: str, start: Callable[..., Engine]
+    gemma: str, start: Callable[..., Engine], region_name: str
 ) -> None:
     start()
     with pytest.raises(Exception, match="fingerprint"):
