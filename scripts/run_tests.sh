@@ -76,6 +76,8 @@ examples() {
 vllm() {
   local env="build/vllm-$1"
   VENV="$VENV" bash scripts/vllm_env.sh "$env" "$1" "$(echo build/wheel/*.whl)" &&
+    "$VENV/bin/mypy" --strict --follow-imports=silent --ignore-missing-imports \
+      --python-executable "$env/bin/python" -p radixshmem.integrations.vllm_offload &&
     PYTHONSAFEPATH=1 "$env/bin/pytest" -q -p no:cacheprovider -W ignore tests/e2e/vllm_offload
 }
 

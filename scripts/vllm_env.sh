@@ -12,9 +12,7 @@ ENV="$1"
 VERSION="$2"
 WHEEL="$3"
 VENV="${VENV:-.venv}"
-unset PYTHONDONTWRITEBYTECODE # or each start of an engine compiles for a minute
 
-"$VENV/bin/pip" --disable-pip-version-check -q install uv
 overrides=$(mktemp)
 trap 'rm -f "$overrides"' EXIT
 # The CPU wheel of PyTorch; what only GPUs need is left out.

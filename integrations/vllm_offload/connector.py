@@ -12,6 +12,9 @@ from typing import Any
 
 from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
+    OffloadingConnectorMetadata,
+)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.outputs import KVConnectorOutput
@@ -33,7 +36,7 @@ class RadixShmemConnector(OffloadingConnector):
     ) -> None:
         prepare(vllm_config, kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
-        self._request_of_load: dict[int, str] = {}
+        self._request_of_load: dict[int, str] = {}  # of the loads in flight
 
     @property
     def _manager(self) -> RadixShmemManager | None:
@@ -88,6 +91,7 @@ class RadixShmemConnector(OffloadingConnector):
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         metadata = self._connector_metadata
+        assert isinstance(metadata, OffloadingConnectorMetadata)
         for job_id, job in metadata.load_jobs.items():
             self._request_of_load[job_id] = job.req_id
         super().start_load_kv(forward_context, **kwargs)
@@ -95,8 +99,11 @@ class RadixShmemConnector(OffloadingConnector):
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         results = super().get_transfer_results(finished_req_ids)
         if (worker := self._worker) is not None:
-            failed = {self._request_of_load.get(job) for job in worker.take_failed_loads()}
+            failed = {self._request_of_load[job] for job in worker.take_failed_loads()}
             results.failed_recving |= failed & results.finished_recving
+        for job_id, request_id in list(self._request_of_load.items()):
+            if request_id in results.finished_recving:
+                del self._request_of_load[job_id]
         return results
 
     def build_connector_worker_meta(self) -> Any:

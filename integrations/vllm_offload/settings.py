@@ -66,6 +66,7 @@ class Settings:
 def prepare(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig | None) -> None:
     """Name our spec to vLLM, and give it what it cannot see itself: kinds of groups, identity."""
     transfer = vllm_config.kv_transfer_config
+    assert transfer is not None  # vLLM makes a connector only for one
     extra = transfer.kv_connector_extra_config
     extra.setdefault("spec_name", _SPEC_NAME)
     extra.setdefault("spec_module_path", _SPEC_MODULE)

@@ -49,6 +49,7 @@ class WorkerMetadata(OffloadingWorkerMetadata):
 
     def aggregate(self, other: Any) -> WorkerMetadata:
         merged = super().aggregate(other)
+        assert isinstance(merged, OffloadingWorkerMetadata)
         return type(self).extend(merged, self.failed_slots | getattr(other, "failed_slots", set()))
 
 
