@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from e2e.harness import CLIENT_PRELUDE, Process, ServerProcess
+from e2e.harness import CLIENT_PRELUDE, GEOMETRY, Process, ServerProcess, path_hashes
 
+from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
@@ -46,6 +47,17 @@ def start_server(region_name: str, processes: Callable[..., Any]) -> Callable[..
         return server
 
     return start
+
+
+@pytest.fixture
+def orphan(region_name: str, start_server: Callable[..., ServerProcess]) -> Iterator[RadixClient]:
+    """A client whose server was killed; path_hashes(5) are in its cache."""
+    server = start_server()
+    server.event("waiting")
+    with RadixClient(region_name, GEOMETRY) as client:
+        client.insert(path_hashes(5), client.allocate_slots(5))
+        server.kill()
+        yield client
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,15 @@ GEOMETRY = Geometry(16, 4000, slot_align=4096)
 def path_hashes(count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
     """Hashes of a path of its own: what the index needs is only that paths do not collide."""
     return np.random.default_rng(seed).integers(0, 2**64, count, np.uint64)
+
+
+def why_not_unshare(command: Sequence[str]) -> str:
+    """Why no namespace can be made with `unshare --KIND ...` here; empty when one can."""
+    try:
+        made = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "there is no unshare(1)"
+    return "" if made.returncode == 0 else f"{' '.join(command[:2])}: {made.stderr.strip()}"
 
 
 def eventually(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:

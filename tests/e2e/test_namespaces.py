@@ -6,14 +6,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.harness import CLIENT_PRELUDE, GEOMETRY, Process, eventually, path_hashes
+from e2e.harness import (
+    CLIENT_PRELUDE,
+    GEOMETRY,
+    Process,
+    eventually,
+    path_hashes,
+    why_not_unshare,
+)
 from e2e.lock_holder import LOCK_HOLDER, stop_inside_lock
 
 from radixshmem_core.client import RadixClient
@@ -24,16 +30,7 @@ from radixshmem_core.values import InsertError
 UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
-def cannot_unshare() -> str:
-    """Why no PID namespace can be made here; empty when one can."""
-    try:
-        made = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "there is no unshare(1)"
-    return "" if made.returncode == 0 else f"unshare --pid: {made.stderr.strip()}"
-
-
-REASON = cannot_unshare()
+REASON = why_not_unshare(UNSHARE)
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 

@@ -42,48 +42,35 @@ def test_names_of_other_files_are_refused(region_name: str, suffix: str) -> None
 
 
 def test_failed_start_leaves_a_cache_to_be_adopted(
-    region_name: str, start_server: StartServer, tmp_path: Path
+    region_name: str, orphan: RadixClient, tmp_path: Path
 ) -> None:
-    first = start_server()
-    first.event("waiting")
-    with RadixClient(region_name, GEOMETRY) as client:
-        client.insert(path_hashes(5), client.allocate_slots(5))
-        first.kill()
-        taken = tmp_path / "taken.sock"
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(taken))
-            listener.listen()
-            server = RadixServer(
-                ServerConfig(region_name, data_bytes="1M", endpoint=f"unix://{taken}")
-            )
-            with pytest.raises(RadixError, match="another server already answers"):
-                server.start()
-        assert client.query(path_hashes(5)).common_hit == 5
-        with RadixServer(ServerConfig(region_name, data_bytes="1M")) as second:
-            assert second.info().mode == "ready"
-            assert client.wait_ready(30).mode == "ready"
-            assert client.query(path_hashes(5)).common_hit == 5
+    taken = tmp_path / "taken.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(taken))
+        listener.listen()
+        server = RadixServer(ServerConfig(region_name, data_bytes="1M", endpoint=f"unix://{taken}"))
+        with pytest.raises(RadixError, match="another server already answers"):
+            server.start()
+    assert orphan.query(path_hashes(5)).common_hit == 5
+    with RadixServer(ServerConfig(region_name, data_bytes="1M")) as second:
+        assert second.info().mode == "ready"
+        assert orphan.wait_ready(30).mode == "ready"
+        assert orphan.query(path_hashes(5)).common_hit == 5
 
 
 def test_start_that_cannot_adopt_in_time_leaves_all_of_it(
-    region_name: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+    region_name: str, orphan: RadixClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = start_server()
-    first.event("waiting")
-    with RadixClient(region_name, GEOMETRY) as client:
-        client.insert(path_hashes(5), client.allocate_slots(5))
-        first.kill()
+    def stopped(*_: object) -> None:
+        raise TimeoutError("a stopped client holds the lock")
 
-        def stopped(*_: object) -> None:
-            raise TimeoutError("a stopped client holds the lock")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Identity, "decode", stopped)
-            with pytest.raises(TimeoutError, match="a stopped client"):
-                RadixServer(ServerConfig(region_name, data_bytes="1M")).start()
-        assert client.query(path_hashes(5)).common_hit == 5
-        with RadixServer(ServerConfig(region_name, data_bytes="1M")) as second:
-            assert second.info().mode == "ready"
+    with monkeypatch.context() as patch:
+        patch.setattr(Identity, "decode", stopped)
+        with pytest.raises(TimeoutError, match="a stopped client"):
+            RadixServer(ServerConfig(region_name, data_bytes="1M")).start()
+    assert orphan.query(path_hashes(5)).common_hit == 5
+    with RadixServer(ServerConfig(region_name, data_bytes="1M")) as second:
+        assert second.info().mode == "ready"
 
 
 def test_slots_of_a_dead_server_go_wherever_they_lie(

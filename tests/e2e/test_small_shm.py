@@ -9,22 +9,13 @@ import subprocess
 import sys
 
 import pytest
-from e2e.harness import CLIENT_PRELUDE
+from e2e.harness import CLIENT_PRELUDE, why_not_unshare
 
 _MOUNT = 'mount -t tmpfs -o size=32M none /dev/shm && exec "$0" "$@"'
 _SMALL_SHM = ("unshare", "--mount", "sh", "-c", _MOUNT)
 
 
-def cannot_mount() -> str:
-    """Why no file system can be mounted here; empty when one can."""
-    try:
-        made = subprocess.run([*_SMALL_SHM, "true"], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "there is no unshare(1)"
-    return "" if made.returncode == 0 else f"unshare --mount: {made.stderr.strip()}"
-
-
-REASON = cannot_mount()
+REASON = why_not_unshare(_SMALL_SHM)
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 

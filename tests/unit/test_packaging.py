@@ -28,9 +28,14 @@ def _script(name: str) -> ModuleType:
 
 
 def _run(program: str, cwd: Path) -> str:
+    return _output([sys.executable, "-c", program], cwd)
+
+
+def _output(command: list[str], cwd: Path, env: dict[str, str] | None = None) -> str:
     result = subprocess.run(
-        [sys.executable, "-c", program],
+        command,
         cwd=cwd,
+        env=env,
         capture_output=True,
         text=True,
         check=False,
@@ -262,17 +267,8 @@ until [ csrc/a.cc -nt old ]; do touch csrc/a.cc; done
 
 
 def _make(folder: Path) -> str:
-    result = subprocess.run(
-        ["make", "VENV=venv", "venv/stamps/installed"],
-        cwd=folder,
-        env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},  # not a part of ours
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}  # not a part of ours
+    return _output(["make", "VENV=venv", "venv/stamps/installed"], folder, env)
 
 
 def test_a_source_saved_during_the_install_is_installed_by_the_next_make(tmp_path: Path) -> None:
