@@ -76,7 +76,8 @@ Result<> chain(const TokenArray& tokens, std::size_t tokens_per_block, BlockHash
   constexpr std::size_t kLineWords = 64 / sizeof(std::uint32_t);
   const std::size_t words_size = out.empty() ? tail : tokens_per_block;
   std::vector<std::uint32_t> room(2 * kLineWords + words_size);
-  const auto past_line = reinterpret_cast<std::uintptr_t>(room.data()) / 4 % kLineWords;
+  const auto past_line =
+      reinterpret_cast<std::uintptr_t>(room.data()) / sizeof room[0] % kLineWords;
   std::uint32_t* const words = room.data() + 2 * kLineWords - past_line;
   std::uint32_t* const message = words - kParentWords;
   const std::size_t message_bytes = (kParentWords + words_size) * sizeof *message;

@@ -13,11 +13,12 @@
 //
 // Who may write: `state`, `generation`, `group`, `exited` the lock holder; pins, the high water
 // mark and counters the client itself, and whoever reaps it (under the lock). `exited` also a
-// client that closes and cannot get the lock. Order of a pin: raise the high water mark if needed
-// (seq_cst), store the pin (seq_cst), then validate the path again. A scanner truncates (seq_cst),
-// then loads the mark and the pins (seq_cst): one of the two sees the other (the classic StoreLoad
-// pair; x86 needs it too). The mark falls only under the index lock, by the owner while none of its
-// pins is out, or by the reaper.
+// client that closes and cannot get the lock.
+// Order of a pin: raise the high water mark if needed (seq_cst), store the pin (seq_cst), then
+// validate the path again. A scanner truncates (seq_cst), then loads the mark and the pins
+// (seq_cst): one of the two sees the other (the classic StoreLoad pair; x86 needs it too).
+// The mark falls only under the index lock, by the owner while none of its pins is out, or by the
+// reaper.
 #pragma once
 
 #include <array>

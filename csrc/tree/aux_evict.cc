@@ -93,8 +93,7 @@ void Tree::spare_pinned_words(AuxBatch& batch, bool hidden) noexcept {
 }
 
 bool Tree::free_words(AuxBatch& batch) noexcept {
-  std::array<SlotPool::Freeing, kComponents> freeing{
-      SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]), SlotPool::Freeing(&pools_[2])};
+  FreeingSet freeing = begin_freeing();
   bool any = false;
   for (const AuxBatch::Word& taken : batch.taken()) {
     if (taken.side == 0) continue;
@@ -108,7 +107,7 @@ bool Tree::free_words(AuxBatch& batch) noexcept {
         {ChangeKind::kRemoved, c, holder.start() + taken.entry, holder.hash(taken.entry), 0});
     sides_.add_count(taken.side, taken.pool, -1);
   }
-  for (SlotPool::Freeing& f : freeing) f.finish();
+  finish(freeing);
   return any;
 }
 

@@ -100,7 +100,7 @@ void Tree::detach_side(SideId id) noexcept {
 }
 
 void Tree::free_aux(SegmentId id, std::uint32_t from, std::uint32_t to, bool publish,
-                    std::array<SlotPool::Freeing, kComponents>& freeing) noexcept {
+                    FreeingSet& freeing) noexcept {
   const Segment cut = segment(id);
   const SideId side = cut->side.load(kRelaxed);
   if (side == 0) return;

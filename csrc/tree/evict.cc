@@ -133,19 +133,15 @@ std::uint32_t Tree::free_victim(const Victim& victim, Grant* grant) noexcept {
                   mutant(Mutant::kNoVersionBump) ? ended - (std::uint64_t{1} << 24) : ended);
   fault_point(FaultPoint::evict_commit);
 
-  std::array<SlotPool::Freeing, kComponents> freeing{
-      SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]), SlotPool::Freeing(&pools_[2])};
+  FreeingSet freeing = begin_freeing();
   const std::uint32_t blocks = victim.count - victim.keep;
-  std::array<std::int32_t, kMaxSegmentBlocks> slots;
-  RADIX_CHECK(blocks <= slots.size(), blocks);
-  cut.read_slots(victim.keep, std::span(slots).first(blocks));
-  const auto ids = slot_ids(std::span(slots).first(blocks));
+  const SlotRun slots(cut, victim.keep, blocks);
   if (grant != nullptr) {
-    pool(Component::kFull).set_owners(ids, grant->owner, FaultPoint::evict_owner);
-    std::ranges::copy(ids, grant->out.data() + grant->got);
+    pool(Component::kFull).set_owners(slots.ids(), grant->owner, FaultPoint::evict_owner);
+    std::ranges::copy(slots.ids(), grant->out.data() + grant->got);
     grant->got += blocks;
   } else {
-    freeing[0].add(ids, FaultPoint::evict_owner);
+    freeing[0].add(slots.ids(), FaultPoint::evict_owner);
   }
   ChangeRing::Batch events(&ring_, blocks);
   for (std::uint32_t i = victim.keep; i < victim.count; ++i) {
@@ -154,7 +150,7 @@ std::uint32_t Tree::free_victim(const Victim& victim, Grant* grant) noexcept {
   events.finish();
   fault_point(FaultPoint::evict_published);
   free_aux(id, victim.keep, victim.count, /*publish=*/true, freeing);
-  for (SlotPool::Freeing& f : freeing) f.finish();
+  finish(freeing);
   fault_point(FaultPoint::evict_aux);
 
   count_live(gone ? -1 : 0, -std::int64_t{blocks});

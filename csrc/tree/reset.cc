@@ -77,14 +77,10 @@ void Tree::free_zombie(SegmentId id) noexcept {
   const std::uint32_t count = SegmentHead::unpack(word).count;
   log_.store_head(zombie->head, next_head(word, SegmentState::kFree, 0, 0));
   fault_point(FaultPoint::sweep_head);
-  std::array<SlotPool::Freeing, kComponents> freeing{
-      SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]), SlotPool::Freeing(&pools_[2])};
-  std::array<std::int32_t, kMaxSegmentBlocks> slots;
-  RADIX_CHECK(count <= slots.size(), count);
-  zombie.read_slots(0, std::span(slots).first(count));
-  freeing[0].add(slot_ids(std::span(slots).first(count)), FaultPoint::sweep_middle);
+  FreeingSet freeing = begin_freeing();
+  freeing[0].add(SlotRun(zombie, 0, count).ids(), FaultPoint::sweep_middle);
   free_aux(id, 0, count, mutant(Mutant::kSweepPublishes), freeing);
-  for (SlotPool::Freeing& f : freeing) f.finish();
+  finish(freeing);
   const SegmentId prev = zombie->lru_prev.load(kRelaxed);
   const SegmentId next = zombie->lru_next.load(kRelaxed);
   log_.store(prev != 0 ? arena_.header(prev)->lru_next : control_->zombie_head, next);

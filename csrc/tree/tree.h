@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "arena/page_arena.h"
+#include "base/check.h"
 #include "base/error.h"
 #include "layout/region_header.h"
 #include "slots/slot_pool.h"
@@ -171,6 +172,30 @@ class Tree final {
     std::uint32_t keep = 0;
   };
   static constexpr std::uint32_t kMaxVictims = 16;
+  // What one transaction frees, by component.
+  using FreeingSet = std::array<SlotPool::Freeing, kComponents>;
+  [[nodiscard]] FreeingSet begin_freeing() noexcept {
+    return {SlotPool::Freeing(&pools_[0]), SlotPool::Freeing(&pools_[1]),
+            SlotPool::Freeing(&pools_[2])};
+  }
+  static void finish(FreeingSet& freeing) noexcept {
+    for (SlotPool::Freeing& f : freeing) f.finish();
+  }
+  // FULL slots of one segment, copied out of it.
+  class SlotRun final {
+   public:
+    SlotRun(Segment from, std::uint32_t first, std::uint32_t count) noexcept : count_(count) {
+      RADIX_CHECK(count <= slots_.size(), count);
+      from.read_slots(first, std::span(slots_).first(count));
+    }
+    [[nodiscard]] std::span<const SlotId> ids() const noexcept {
+      return slot_ids(std::span(slots_).first(count_));
+    }
+
+   private:
+    std::array<std::int32_t, kMaxSegmentBlocks> slots_;
+    std::uint32_t count_;
+  };
   // Where evicted FULL slots go instead of the free list.
   struct Grant {
     std::span<SlotId> out;  // room for all that is wanted
@@ -239,7 +264,7 @@ class Tree final {
   }
   // Cuts the aux of entries [from, to) of a segment inside the caller's transaction.
   void free_aux(SegmentId id, std::uint32_t from, std::uint32_t to, bool publish,
-                std::array<SlotPool::Freeing, kComponents>& freeing) noexcept;
+                FreeingSet& freeing) noexcept;
   void detach_side(SideId id) noexcept;
   // Attaches `slot` to an entry that has none. Returns: false when no side block could be had.
   [[nodiscard]] bool attach_aux(Component c, SegmentId id, const Change& stored, SlotId slot,
