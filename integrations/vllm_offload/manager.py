@@ -281,7 +281,7 @@ class RadixShmemManager(base.OffloadingManager):
         if request is None:
             return
         request.loads -= 1
-        if request.banned or request.done:
+        if request.done:
             request.release()
         self._forget_if_done(req_context.req_id, request)
 

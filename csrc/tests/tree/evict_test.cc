@@ -39,6 +39,18 @@ TEST(EvictTest, TakesExactlyWhatIsAskedFor) {
   EXPECT_SOUND(rig);
 }
 
+TEST(EvictTest, WhatAnAllocationEvictsIsItsOwnAtOnce) {
+  TreeRig rig(small_plan(100));
+  for (std::uint64_t i = 0; i < 3; ++i) rig.put(make_path(i, 30));
+  const Slots slots = rig.allocate(25);  // 10 are free
+  ASSERT_EQ(slots.size(), 25u);
+  EXPECT_EQ(std::set<std::int32_t>(slots.begin(), slots.end()).size(), 25u);
+  EXPECT_EQ(rig.tree().first_bad_slot(Component::kFull, slots, TreeRig::kGroup, false), 25u);
+  EXPECT_EQ(rig.free_slots(), 0u);
+  EXPECT_EQ(rig.blocks(), 75u);
+  EXPECT_SOUND(rig);
+}
+
 TEST(EvictTest, ATouchedPathGetsASecondChance) {
   TreeRig rig(small_plan(100));
   const Path a = make_path(1, 10);

@@ -109,7 +109,9 @@ def test_a_shared_prefix_is_stored_once(
     engine = start()
     assert engine.generate(both)[0] == want
     engine.settle()
-    assert engine.manager._client.total_blocks() == 6
+    client = engine.manager._client
+    assert client.total_blocks() == 6
+    assert client.index._index.stats()["allocated_slots"] == 6
     engine.forget()
     tokens, cached = engine.generate(both)
     assert tokens == want
