@@ -15,6 +15,8 @@ namespace radixshmem::crash {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr std::uint32_t kClaimed = 1;  // of Board::violated
+constexpr std::uint32_t kTold = 2;
 
 Board* mortal_board = nullptr;
 std::uint32_t mortal_rate = 0;
@@ -84,11 +86,19 @@ const char* tally_name(Tally tally) noexcept {
 
 void Board::violate(const char* format, ...) noexcept {
   std::uint32_t none = 0;
-  if (!violated.compare_exchange_strong(none, 1, kRelaxed)) return;
+  if (!violated.compare_exchange_strong(none, kClaimed, kRelaxed)) return;
   va_list args;
   va_start(args, format);
   std::vsnprintf(violation.data(), violation.size(), format, args);
   va_end(args);
+  violated.store(kTold, std::memory_order_release);
+}
+
+std::string Board::verdict() const {
+  if (violated.load(kRelaxed) == 0) return {};
+  for (int i = 0; i < 1000 && violated.load(std::memory_order_acquire) != kTold; ++i) ::usleep(1000);
+  if (violated.load(std::memory_order_acquire) == kTold) return violation.data();
+  return "a violation; the process that saw it was killed before it could say which";
 }
 
 bool Board::runs(std::int32_t pid) const noexcept {

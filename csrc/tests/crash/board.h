@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/ids.h"
 #include "sync/fault_point.h"
@@ -61,7 +62,7 @@ struct WorkerState {
 
 struct Board {
   std::atomic<std::uint32_t> stop;
-  std::atomic<std::uint32_t> violated;
+  std::atomic<std::uint32_t> violated;  // kClaimed, then kTold
   std::array<char, 512> violation;
   std::atomic<std::int32_t> server_pid;
   std::atomic<std::uint32_t> server_stop;
@@ -76,6 +77,9 @@ struct Board {
 
   // Records the first violation of the run; printf-like.
   [[gnu::format(printf, 2, 3)]] void violate(const char* format, ...) noexcept;
+  // Returns: the first violation, empty when there was none. To be called before the processes that
+  // may be telling theirs are killed; one that was killed while it told counts all the same.
+  [[nodiscard]] std::string verdict() const;
   void count(Tally tally, std::uint64_t amount = 1) noexcept {
     tallies[static_cast<std::size_t>(tally)].fetch_add(amount, std::memory_order_relaxed);
   }

@@ -64,10 +64,11 @@ class Supervisor final {
         ::usleep(500);
       }
     }
-    finish();
+    std::string violation = board_->verdict();
+    finish(violation.empty());
     totals_.add(*board_);
     totals_.seconds += std::chrono::duration<double>(Clock::now() - begin_).count();
-    return board_->violated.load() != 0 ? board_->violation.data() : std::string();
+    return violation.empty() ? board_->verdict() : violation;
   }
 
  private:
@@ -230,8 +231,7 @@ class Supervisor final {
     pid = 0;
   }
 
-  void finish() {
-    const bool good = board_->violated.load() == 0;
+  void finish(bool good) {
     board_->stop.store(1);
     for (std::uint32_t i = 0; i < options_.workers; ++i) {
       end_child(workers_[i].pid);
@@ -357,7 +357,7 @@ std::string run_threads(const Options& given, Totals& totals) {
     }
     board->server_stop.store(1);
   }
-  const std::string violation = board->violated.load() != 0 ? board->violation.data() : "";
+  const std::string violation = board->verdict();
   totals.add(*board);
   totals.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   free_board(board);
