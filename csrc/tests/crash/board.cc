@@ -96,8 +96,10 @@ void Board::violate(const char* format, ...) noexcept {
 
 std::string Board::verdict() const {
   if (violated.load(kRelaxed) == 0) return {};
-  for (int i = 0; i < 1000 && violated.load(std::memory_order_acquire) != kTold; ++i) ::usleep(1000);
-  if (violated.load(std::memory_order_acquire) == kTold) return violation.data();
+  for (int i = 0; i < 1000; ++i) {
+    if (violated.load(std::memory_order_acquire) == kTold) return violation.data();
+    ::usleep(1000);
+  }
   return "a violation; the process that saw it was killed before it could say which";
 }
 
