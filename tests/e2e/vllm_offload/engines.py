@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import random
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from radixshmem.integrations.vllm_offload.manager import RadixShmemManager
 from radixshmem.integrations.vllm_offload.worker import RadixShmemWorker
+
+_CONFIG = Path(__file__).parents[3] / "configs" / "vllm_offload.json"  # what users copy
 
 BLOCK = 32  # tokens; the smallest that vLLM takes on a CPU
 
@@ -74,12 +77,9 @@ class Engine:
     def __init__(self, model: str, server: str = "", *, blocks: int = 512) -> None:
         transfer = None
         if server:
-            transfer = KVTransferConfig(
-                kv_connector="RadixShmemConnector",
-                kv_connector_module_path="radixshmem.integrations.vllm_offload",
-                kv_role="kv_both",
-                kv_connector_extra_config={"server_name": server},
-            )
+            options = json.loads(_CONFIG.read_text(encoding="utf-8"))
+            options["kv_connector_extra_config"]["server_name"] = server
+            transfer = KVTransferConfig(**options)
         self.llm = LLM(
             model=model,
             skip_tokenizer_init=True,
