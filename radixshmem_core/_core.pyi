@@ -218,6 +218,20 @@ def check_room(need: str, bytes: int, hugepage_path: str) -> None:
     """RadixError, naming what to raise, when `bytes` do not fit now. It begins with `need`."""
 
 @final
+@final
+class PinnedChunks:
+    """Memory of a SlotStore that is registered with CUDA. Registered and mapped while any
+    reference to this object lives, also after the store was closed."""
+
+    def pin_next(self) -> int:
+        """Register the next chunk; the new `pinned_bytes`. RadixError; no GIL; one thread."""
+    @property
+    def pinned_bytes(self) -> int:
+        """[0, pinned_bytes) of the data range is registered; the end of a slot."""
+    @property
+    def total_bytes(self) -> int: ...
+
+@final
 class SlotStore:
     """The mapped SlotStore region: pools of fixed-size slots."""
 
@@ -267,5 +281,7 @@ class SlotStore:
     ) -> int: ...
     def prefault(self, begin: int, end: int) -> None:
         """Touch the pages of [begin, end) of the data range without changing bytes; no GIL."""
+    def cuda_chunks(self, library: str, chunk_bytes: int) -> PinnedChunks:
+        """For the driver in `library` (RadixError when it is not usable), nothing pinned yet."""
     def close(self) -> None:
         """Refuse further calls; unmap when the last view is gone. Idempotent."""

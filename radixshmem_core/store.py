@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import enum
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from radixshmem_core import _core
 from radixshmem_core._core import ComponentType
 
 from .arrays import as_hashes, as_int, as_slots, is_plain
+from .cuda import CudaRegistration
 
 __all__ = ["SlotPoolConfig", "SlotStore", "SlotStoreConfig"]
 
@@ -76,6 +78,8 @@ class SlotStore:
         self._data = core.view(0, core.data_bytes)
         self._views: deque[weakref.ref[memoryview]] = deque()  # handed out, to release in close()
         self._prune_at = _MIN_PRUNE
+        self._cuda: CudaRegistration | None = None
+        self._cuda_lock = threading.Lock()
         # By component: offset of slot 0, number of slots, stride.
         self._pools: dict[Any, tuple[int, int, int]] = {
             kind: (core.slot_offset(0, kind), core.num_slots(kind), core.slot_bytes(kind))
@@ -262,9 +266,28 @@ class SlotStore:
                 for future in pending:
                     future.cancel()
 
+    def register_cuda(self) -> CudaRegistration:
+        """Register all slots with CUDA, in the background: a GPU then copies them by itself.
+
+        The same registration is returned until it has failed; then the next call tries anew.
+        RadixError at once when this process has no usable CUDA driver.
+        """
+        with self._cuda_lock:
+            if self._cuda is None or self._cuda.error is not None:
+                self._cuda = CudaRegistration(self._core)
+            return self._cuda
+
+    def unregister_cuda(self) -> None:
+        """Give the registration up. What copies in flight use goes when they have ended."""
+        with self._cuda_lock:
+            registration, self._cuda = self._cuda, None
+        if registration is not None:
+            registration.stop()
+
     def close(self) -> None:
         """Release the views handed out and let go of the mapping. Idempotent."""
         self._pools = {}
+        self.unregister_cuda()
         self._core.close()
         while self._views:
             with contextlib.suppress(BufferError, IndexError):  # still exported; another close()

@@ -16,6 +16,8 @@
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/gil.h"
+#include "slots/cuda_driver.h"
+#include "slots/pinned_chunks.h"
 #include "slots/slot_copy.h"
 #include "slots/slot_store.h"
 
@@ -155,6 +157,42 @@ void prefault(const PySlotStore& self, std::uint64_t begin, std::uint64_t end) {
   unlocked([&] { return store->prefault(begin, end); });
 }
 
+// The last reference is let go without the GIL: unpinning a large region takes a while.
+class PyPinnedChunks final {
+ public:
+  explicit PyPinnedChunks(std::unique_ptr<PinnedChunks> chunks) : chunks_(std::move(chunks)) {}
+  PyPinnedChunks(const PyPinnedChunks&) = delete;
+  PyPinnedChunks& operator=(const PyPinnedChunks&) = delete;
+  ~PyPinnedChunks() {
+    const GilRelease release;
+    chunks_.reset();
+  }
+  [[nodiscard]] PinnedChunks& get() const noexcept { return *chunks_; }
+
+ private:
+  std::unique_ptr<PinnedChunks> chunks_;
+};
+
+std::unique_ptr<PyPinnedChunks> cuda_chunks(const PySlotStore& self, const std::string& library,
+                                            std::uint64_t chunk_bytes) {
+  const Store store = self.get();
+  std::shared_ptr<HostPinner> driver = unlocked([&] { return load_cuda_driver(library); });
+  return std::make_unique<PyPinnedChunks>(
+      std::make_unique<PinnedChunks>(store, std::move(driver), chunk_bytes));
+}
+
+void bind_pinned_chunks(py::module_& module) {
+  py::class_<PyPinnedChunks>(module, "PinnedChunks", py::is_final())
+      .def("pin_next",
+           [](const PyPinnedChunks& self) {
+             return unlocked([&] { return self.get().pin_next(); });
+           })
+      .def_property_readonly("pinned_bytes",
+                             [](const PyPinnedChunks& self) { return self.get().pinned_bytes(); })
+      .def_property_readonly("total_bytes",
+                             [](const PyPinnedChunks& self) { return self.get().total_bytes(); });
+}
+
 void bind_properties(py::class_<PySlotStore>& type) {
   type.def_property_readonly("name", &PySlotStore::name)
       .def_property_readonly("nonce", [](const PySlotStore& self) { return self.get()->nonce(); })
@@ -176,6 +214,7 @@ void bind_slot_store(py::module_& module) {
   py::class_<StoreBytes>(module, "_StoreBytes", py::buffer_protocol())
       .def_buffer([](StoreBytes& self) { return self.info(); });
 
+  bind_pinned_chunks(module);
   py::class_<PySlotStore> type(module, "SlotStore", py::is_final());
   bind_properties(type);
   type.def_static("create", &create, py::arg("name"), py::arg("num_slots"), py::arg("slot_bytes"),
@@ -210,6 +249,7 @@ void bind_slot_store(py::module_& module) {
       .def("copy_out", &bulk_copy<copy_out>, py::arg("slots"), py::arg("ptrs"), py::arg("sizes"),
            py::arg("kind"), py::arg("offset"))
       .def("prefault", &prefault, py::arg("begin"), py::arg("end"))
+      .def("cuda_chunks", &cuda_chunks, py::arg("library"), py::arg("chunk_bytes"))
       .def("close", &PySlotStore::close);
 }
 

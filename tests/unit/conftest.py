@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from fake_cuda import cuda_driver, fake_cuda
 from unit.stores import store_config
 
 from radixshmem_core.store import SlotStore
+
+__all__ = ["cuda_driver", "fake_cuda", "reader", "store"]
 
 
 @pytest.fixture
