@@ -10,11 +10,10 @@ copied, so nobody ever finds a half-written slot.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,8 @@ from radixshmem import (
     COMPONENT_MASK_FULL,
     ComponentType,
     InsertError,
+    PullResult,
+    QueryResult,
     RadixClient,
     RadixError,
 )
@@ -44,42 +45,15 @@ _HIT, _MISS = base.LookupResult.HIT, base.LookupResult.MISS
 _PENDING, _RETRY = base.LookupResult.HIT_PENDING, base.LookupResult.RETRY
 
 
-class _Found:
-    """What one query found, pinned until `release`."""
-
-    __slots__ = ("_result", "full", "hit", "mamba", "swa", "swa_start")
-
-    def __init__(self, result: Any) -> None:
-        self._result = result
-        self.hit: int = result.common_hit
-        self.full: npt.NDArray[np.int32] = result.full_slots
-        self.swa_start: int = result.swa_start
-        self.swa: npt.NDArray[np.int32] = result.swa_slots
-        self.mamba: int | None = result.mamba[1] if result.mamba is not None else None
-
-    def has(self, component: int, position: int) -> bool:
-        if component == _FULL:
-            return position < self.hit
-        if component == _SWA:
-            return self.swa_start <= position < self.hit
-        return self.mamba is not None and position == self.hit - 1
-
-    def slots(self, component: int, begin: int, end: int) -> npt.NDArray[np.int32]:
-        if component == _FULL:
-            return self.full[begin:end]
-        if component == _SWA:
-            return self.swa[begin - self.swa_start : end - self.swa_start]
-        return np.array([self.mamba], np.int32)
-
-    def release(self) -> None:
-        self._result.finalize()
+_Found = QueryResult | PullResult
 
 
 @dataclass(slots=True)
 class _Request:
     path: RequestPath
     limit: int | None = None  # blocks that a lookup may reach; None: all
-    found: _Found | None = None
+    found: _Found | None = None  # of this round, pinned
+    hits: dict[bytes, int] = field(default_factory=dict)  # slots of what it found, by key
     job: Any = None  # PullJob that runs in the background
     pulled: bool = False
     loads: int = 0  # jobs in flight
@@ -88,8 +62,9 @@ class _Request:
 
     def release(self) -> None:
         if self.found is not None:
-            self.found.release()
+            self.found.finalize()
             self.found = None
+            self.hits = {}
 
 
 @dataclass(slots=True)
@@ -193,6 +168,7 @@ class RadixShmemManager(base.OffloadingManager):
             self.figures.failed_loads += 1
             if (request := self._requests.get(request_id)) is not None:
                 request.banned = True
+                request.hits = {}
 
     def note_step(self) -> None:
         """The workers have reported on one more step: slots of before a reset may come free."""
@@ -210,26 +186,31 @@ class RadixShmemManager(base.OffloadingManager):
         return base.RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> base.LookupResult:
+        # Called for each block of each group: what the round found is one look into a dict.
         request = self._requests.get(req_context.req_id)
-        if request is None or request.banned:
+        if request is None:
             return _MISS
-        block_hash = key[:-_GROUP_BYTES]
-        position = request.path.position(block_hash)
-        if position is None:
-            return _MISS
-        found = request.found
-        if found is None:
-            found = self._find(request)
-        component = self._component_of[key[-_GROUP_BYTES:]]
-        if found is not None and found.has(component, position):
+        if key in request.hits:
             return _HIT
-        if (component, block_hash) in self._pending:
+        return self._lookup_first_or_missing(request, key)
+
+    def _lookup_first_or_missing(self, request: _Request, key: OffloadKey) -> base.LookupResult:
+        """The first lookup of a round, which makes its query, and those that are no hit."""
+        if request.banned:
+            return _MISS
+        if request.found is None:
+            self._find(request)
+            if key in request.hits:
+                return _HIT
+        if self._block_of(key) in self._pending:
             return _PENDING
-        if request.job is not None and position < request.job.planned_hit:
-            return _RETRY
+        if request.job is not None:
+            position = request.path.position(key[:-_GROUP_BYTES])
+            if position is not None and position < request.job.planned_hit:
+                return _RETRY
         return _MISS
 
-    def _find(self, request: _Request) -> _Found | None:
+    def _find(self, request: _Request) -> None:
         request.path.sync()
         size = len(request.path)
         if request.limit is not None:
@@ -238,7 +219,8 @@ class RadixShmemManager(base.OffloadingManager):
             request.found = self._query(request, request.path.words(size))
         except RadixError as error:
             self._server_lost(error)
-        return request.found
+        else:
+            request.hits = self._slots_by_key(request.path, request.found)
 
     def _query(self, request: _Request, words: npt.NDArray[np.uint64]) -> _Found:
         if request.job is None and not request.pulled:
@@ -247,34 +229,39 @@ class RadixShmemManager(base.OffloadingManager):
                 words, self._mask, lock=True, timeout_ms=self._pull_timeout_ms, block=False
             )
             if job.done():
-                return _Found(job.wait())
+                return job.wait()
             request.job = job
         elif request.job is not None and request.job.done():
             job, request.job = request.job, None
-            return _Found(job.wait())
-        return _Found(self._client.query(words, self._mask, local_only=True, lock=True))
+            return job.wait()
+        return self._client.query(words, self._mask, local_only=True, lock=True)
+
+    def _slots_by_key(self, path: RequestPath, found: _Found) -> dict[bytes, int]:
+        end = found.common_hit
+        if end == 0:
+            return {}
+        checkpoint = [] if found.mamba is None else [found.mamba[1]]
+        slots_of: dict[int, list[int]] = {
+            _FULL: found.full_slots.tolist(),
+            _SWA: found.swa_slots.tolist(),
+            _MAMBA: checkpoint,
+        }
+        hits: dict[bytes, int] = {}
+        for group, component in self._component_of.items():
+            slots = slots_of[component]  # of the last blocks of the hit
+            hashes = path.hashes(end - len(slots), end)
+            hits.update(zip([h + group for h in hashes], slots, strict=True))
+        return hits
 
     def prepare_load(
         self, keys: Collection[OffloadKey], req_context: ReqContext
     ) -> base.LoadStoreSpec:
         request = self._requests[req_context.req_id]
-        found = request.found
         request.loads += 1
-        if found is None:  # the server went between lookup and now: a load that fails
+        if request.found is None:  # the server went between lookup and now: a load that fails
             return SlotSpec.void(len(keys))
-        position = request.path.position
-        parts = []
-        # Group by group, and within a group in the order of the blocks.
-        for group, of_group in itertools.groupby(keys, lambda key: key[-_GROUP_BYTES:]):
-            run = list(of_group)
-            first = position(run[0][:-_GROUP_BYTES])
-            last = position(run[-1][:-_GROUP_BYTES])
-            assert first is not None
-            assert last is not None
-            parts.append(found.slots(self._component_of[group], first, last + 1))
-        slots = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        assert len(slots) == len(keys), (len(slots), len(keys))
-        return SlotSpec(np.ascontiguousarray(slots, np.int32), self._life())
+        slots = np.fromiter(map(request.hits.__getitem__, keys), np.int32, len(keys))
+        return SlotSpec(slots, self._life())
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         request = self._requests.get(req_context.req_id)

@@ -36,7 +36,7 @@ class RequestPath:
         self._live = live
         self._per_block = hashes_per_block
         self._hashes: list[bytes] = []
-        self._positions: dict[bytes, int] = {}
+        self._positions: dict[bytes, int] = {}  # of the first blocks, as many as were asked for
         self._words = np.empty(_FIRST_CAPACITY, np.uint64)
 
     def __len__(self) -> int:
@@ -54,14 +54,16 @@ class RequestPath:
         del known[last:]
         if size == last:
             return
-        added = [self._hash(i) for i in range(last, size)]
+        per_block = self._per_block
+        added = self._live[(last + 1) * per_block - 1 : size * per_block : per_block]
         known.extend(added)
-        self._positions.update(zip(added, range(last, size), strict=True))
         if size > len(self._words):
             grown = np.empty(max(size, 2 * len(self._words)), np.uint64)
             grown[:last] = self._words[:last]
             self._words = grown
-        self._words[last:size] = np.frombuffer(b"".join([h[:8] for h in added]), "<u8")
+        # All hashes of a path are of one length, a multiple of 8.
+        words = np.frombuffer(b"".join(added), "<u8")
+        self._words[last:size] = words[:: len(words) // len(added)]
 
     def _hash(self, position: int) -> bytes:
         return self._live[(position + 1) * self._per_block - 1]
@@ -71,6 +73,8 @@ class RequestPath:
         found = self._positions.get(block_hash)
         if found is None:
             self.sync()
+            begin = len(self._positions)
+            self._positions.update(zip(self._hashes[begin:], range(begin, len(self)), strict=True))
             found = self._positions.get(block_hash)
         return found
 
