@@ -18,8 +18,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
+    OffloadingConnectorStats,
+)
 from vllm.v1.kv_offload import base
-from vllm.v1.kv_offload.base import OffloadKey, ReqContext
+from vllm.v1.kv_offload.base import OffloadingEvent, OffloadKey, ReqContext
 
 from radixshmem import (
     COMPONENT_MASK_FULL,
@@ -31,7 +34,9 @@ from radixshmem import (
     RadixError,
 )
 
+from .events import EventLog
 from .groups import GroupMap
+from .metrics import Figures, Meter
 from .path import RequestPath
 from .transfer import SlotSpec
 
@@ -71,6 +76,7 @@ class _Request:
 class _Pending:
     """A slot that is being written."""
 
+    block_hash: bytes
     slot: int
     position: int
     words: npt.NDArray[np.uint64]  # the path, at least up to the block
@@ -89,18 +95,6 @@ class _Written:
         return self.entries[0].position
 
 
-@dataclass(slots=True)
-class Figures:
-    """What the manager counted since it was made."""
-
-    stored_blocks: int = 0
-    failed_stores: int = 0
-    failed_loads: int = 0
-    short_allocations: int = 0
-    lost_blocks: int = 0
-    lost_servers: int = 0
-
-
 class RadixShmemManager(base.OffloadingManager):
     """vLLM's OffloadingManager over a RadixClient. Used by the scheduler's thread alone."""
 
@@ -111,6 +105,10 @@ class RadixShmemManager(base.OffloadingManager):
         block_tokens: int,
         hashes_per_block: int,
         pull_timeout_ms: int,
+        *,
+        loads: bool = True,
+        stores: bool = True,
+        events: bool = False,
     ) -> None:
         self._client = client
         self._groups = groups
@@ -120,10 +118,14 @@ class RadixShmemManager(base.OffloadingManager):
         self._block_tokens = block_tokens
         self._per_block = hashes_per_block
         self._pull_timeout_ms = pull_timeout_ms
+        self._loads = loads
+        self._stores = stores
         self._component_of = {
             index.to_bytes(_GROUP_BYTES, "big"): int(group.component)
             for index, group in enumerate(groups.groups)
         }
+        full = [key for key, component in self._component_of.items() if component == _FULL]
+        self._events = EventLog.of(client, full) if events else None
         self._requests: dict[str, _Request] = {}
         self._offered: dict[str, Sequence[bytes]] = {}
         self._pending: dict[tuple[int, bytes], _Pending] = {}
@@ -131,6 +133,7 @@ class RadixShmemManager(base.OffloadingManager):
         self._failed_slots: set[tuple[int, int]] = set()
         self._quarantine: list[tuple[int, list[tuple[int, int]]]] = []
         self.figures = Figures()
+        self._meter = Meter(self.figures, self._gauges)
 
     # ------------------------------------------------------------ called by the connector
 
@@ -165,8 +168,9 @@ class RadixShmemManager(base.OffloadingManager):
         """Slots that some rank could not write, and requests that some rank could not load."""
         self._failed_slots.update(failed_slots)
         for request_id in failed_requests:
-            self.figures.failed_loads += 1
-            if (request := self._requests.get(request_id)) is not None:
+            request = self._requests.get(request_id)
+            if request is not None and request.loads:  # not another connector's
+                self.figures.failed_loads += 1
                 request.banned = True
                 request.hits = {}
 
@@ -188,7 +192,7 @@ class RadixShmemManager(base.OffloadingManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> base.LookupResult:
         # Called for each block of each group: what the round found is one look into a dict.
         request = self._requests.get(req_context.req_id)
-        if request is None:
+        if request is None or not self._loads:
             return _MISS
         if key in request.hits:
             return _HIT
@@ -221,6 +225,8 @@ class RadixShmemManager(base.OffloadingManager):
             self._server_lost(error)
         else:
             request.hits = self._slots_by_key(request.path, request.found)
+            if self._events is not None:
+                self._events.announce(request.path.hashes(0, request.found.common_hit))
 
     def _query(self, request: _Request, words: npt.NDArray[np.uint64]) -> _Found:
         if request.job is None and not request.pulled:
@@ -289,7 +295,7 @@ class RadixShmemManager(base.OffloadingManager):
     def prepare_store(
         self, keys: Collection[OffloadKey], req_context: ReqContext
     ) -> base.PrepareStoreOutput:
-        request = self._requests.get(req_context.req_id)
+        request = self._requests.get(req_context.req_id) if self._stores else None
         blocks = self._whole_blocks(request, keys) if request is not None else {}
         if request is None or not blocks:
             return base.PrepareStoreOutput([], SlotSpec.void(0), [])
@@ -355,7 +361,7 @@ class RadixShmemManager(base.OffloadingManager):
                 got = self._client.allocate_slots(len(missing), component)
                 self.figures.short_allocations += len(got) < len(missing)
                 for (block, position), slot in zip(missing.items(), got.tolist(), strict=False):
-                    allocated[block] = _Pending(slot, position, words)
+                    allocated[block] = _Pending(block[1], slot, position, words)
         finally:
             anchor.finalize()
         return allocated
@@ -383,6 +389,7 @@ class RadixShmemManager(base.OffloadingManager):
             if not success or at in self._failed_slots:
                 self._failed_slots.discard(at)
                 spoiled.append(at)
+                self._tell(component, [pending], there=False)
             else:
                 written.setdefault(component, []).append(pending)
         self.figures.failed_stores += len(spoiled)
@@ -419,8 +426,19 @@ class RadixShmemManager(base.OffloadingManager):
         self._recycle([(run.component, slot) for slot in unused])
         landed = [entry for entry in entries if entry.slot not in unused]
         self.figures.stored_blocks += len(landed)
-        if result.error != 0:
-            self.figures.lost_blocks += len(entries) - len(landed)
+        if result.error == InsertError.OK:  # what did not land was there
+            self._tell(run.component, entries, there=True)
+            return
+        lost = [entry for entry in entries if entry.slot in unused]
+        self.figures.lost_blocks += len(lost)
+        self._tell(run.component, landed, there=True)
+        self._tell(run.component, lost, there=False)
+
+    def _tell(self, component: int, entries: Sequence[_Pending], *, there: bool) -> None:
+        if self._events is None or component != _FULL:
+            return
+        tell = self._events.announce if there else self._events.withdraw
+        tell([entry.block_hash for entry in entries])
 
     def _parent_comes(self, run: _Written) -> bool:
         """Whether the block that the run hangs on is being written, or waits itself."""
@@ -455,10 +473,27 @@ class RadixShmemManager(base.OffloadingManager):
         self._recycle(waiting)
         if in_flight:  # workers may write them until they have been told to stop
             self._quarantine.append((2, in_flight))
+        if self._events is not None:
+            self._events.forget()
         try:
             self._client.reset(cluster=True)
         except (RadixError, TimeoutError) as error:
             _log.warning("radixshmem: the cache was not reset: %s", error)
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        return self._events.take() if self._events is not None else ()
+
+    def get_stats(self) -> OffloadingConnectorStats | None:
+        return self._meter.take()
+
+    def _gauges(self) -> dict[str, float]:
+        pinned = sum(request.found is not None for request in self._requests.values())
+        try:
+            used = self._client.mempool_used() / self._client.mempool_total()
+        except RadixError as error:
+            self._server_lost(error)
+            return {"pinned_requests": 0}
+        return {"cache_usage_perc": used, "pinned_requests": pinned}
 
     def shutdown(self) -> None:
         for request in self._requests.values():
@@ -487,6 +522,8 @@ class RadixShmemManager(base.OffloadingManager):
         self._held.clear()
         self._failed_slots.clear()
         self._quarantine.clear()
+        if self._events is not None:
+            self._events.forget()
         for request in self._requests.values():
             request.release()
             request.job = None

@@ -32,10 +32,11 @@ from radixshmem import ComponentType
 from .groups import GroupShape, map_groups
 from .identity import fingerprint
 
-__all__ = ["GROUPS_KEY", "IDENTITY_KEY", "Settings", "prepare"]
+__all__ = ["GROUPS_KEY", "IDENTITY_KEY", "ROLE_KEY", "Settings", "prepare"]
 
 GROUPS_KEY = "radixshmem_groups"  # [[component, bytes, window blocks, kind], ...]
 IDENTITY_KEY = "radixshmem_fingerprint"
+ROLE_KEY = "radixshmem_role"  # [loads, stores]
 _SPEC_MODULE = "radixshmem.integrations.vllm_offload"
 _SPEC_NAME = "RadixShmemOffloadingSpec"
 
@@ -73,6 +74,8 @@ def prepare(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig | None) -> N
     if kv_cache_config is None:
         return
     extra.setdefault("offload_prompt_only", False)
+    extra.setdefault("self_describing_kv_events", True)  # if there are events at all
+    extra[ROLE_KEY] = [transfer.is_kv_consumer, transfer.is_kv_producer]
     # A load that fails inside the step could not be reported in time: all loads are asynchronous.
     extra["sync_load_budget_bytes"] = 0
     transfer.kv_load_failure_policy = "recompute"

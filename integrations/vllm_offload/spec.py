@@ -8,13 +8,14 @@ import time
 from typing import Any
 
 from vllm.v1.kv_offload import base
-from vllm.v1.kv_offload.base import CanonicalKVCaches
+from vllm.v1.kv_offload.base import CanonicalKVCaches, OffloadingMetricMetadata
 
 from radixshmem import ComponentType, Geometry, RadixClient, ServerNotReady
 
 from .groups import GroupMap, GroupShape, map_groups
 from .manager import RadixShmemManager
-from .settings import GROUPS_KEY, IDENTITY_KEY, Settings
+from .metrics import definitions
+from .settings import GROUPS_KEY, IDENTITY_KEY, ROLE_KEY, Settings
 from .worker import RadixShmemWorker
 
 __all__ = ["RadixShmemOffloadingSpec"]
@@ -56,14 +57,24 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
             copies,
         )
 
+    @classmethod
+    def build_metric_definitions(
+        cls, extra_config: dict[str, Any]
+    ) -> dict[str, OffloadingMetricMetadata]:
+        return super().build_metric_definitions(extra_config) | definitions()
+
     def get_manager(self) -> RadixShmemManager:
         block_tokens = self.tokens_per_block[0]
+        loads, stores = self.extra_config.get(ROLE_KEY, (True, True))
         return RadixShmemManager(
             self._connect(),
             self._groups,
             block_tokens,
             block_tokens // self.tokens_per_hash,
             self._settings.pull_timeout_ms,
+            loads=loads,
+            stores=stores,
+            events=self.kv_events_config.enable_kv_cache_events,
         )
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> RadixShmemWorker:

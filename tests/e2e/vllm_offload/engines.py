@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -74,12 +75,22 @@ def make_model(kind: str, folder: Path) -> str:
 class Engine:
     """One vLLM engine; with `server`, one that offloads to it."""
 
-    def __init__(self, model: str, server: str = "", *, blocks: int = 512) -> None:
-        transfer = None
+    def __init__(
+        self,
+        model: str,
+        server: str = "",
+        *,
+        blocks: int = 512,
+        role: str = "kv_both",
+        transfer: KVTransferConfig | None = None,
+        **options: Any,
+    ) -> None:
+        """`transfer`: instead of offloading to `server`; `options` are those of vLLM's LLM."""
         if server:
-            options = json.loads(_CONFIG.read_text(encoding="utf-8"))
-            options["kv_connector_extra_config"]["server_name"] = server
-            transfer = KVTransferConfig(**options)
+            config = json.loads(_CONFIG.read_text(encoding="utf-8"))
+            config["kv_role"] = role
+            config["kv_connector_extra_config"]["server_name"] = server
+            transfer = KVTransferConfig(**config)
         self.llm = LLM(
             model=model,
             skip_tokenizer_init=True,
@@ -95,6 +106,7 @@ class Engine:
             kv_cache_memory_bytes=64 << 20,
             num_gpu_blocks_override=blocks,
             kv_transfer_config=transfer,
+            **options,
         )
 
     def generate(
@@ -131,9 +143,13 @@ class Engine:
         assert manager._client.index._index.pins() == []
 
     @property
+    def connector(self) -> Any:
+        """The scheduler's."""
+        return self.llm.llm_engine.engine_core.engine_core.scheduler.connector
+
+    @property
     def manager(self) -> RadixShmemManager:
-        scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
-        manager = scheduler.connector.connector_scheduler.manager
+        manager = self.connector.connector_scheduler.manager
         assert isinstance(manager, RadixShmemManager)
         return manager
 
