@@ -86,7 +86,7 @@ class Engine:
         **options: Any,
     ) -> None:
         """`transfer`: instead of offloading to `server`; `options` are those of vLLM's LLM."""
-        if server:
+        if server and transfer is None:
             config = json.loads(_CONFIG.read_text(encoding="utf-8"))
             config["kv_role"] = role
             config["kv_connector_extra_config"]["server_name"] = server
@@ -145,7 +145,7 @@ class Engine:
     @property
     def connector(self) -> Any:
         """The scheduler's."""
-        return self.llm.llm_engine.engine_core.engine_core.scheduler.connector
+        return _ours(self.llm.llm_engine.engine_core.engine_core.scheduler.connector)
 
     @property
     def manager(self) -> RadixShmemManager:
@@ -155,7 +155,7 @@ class Engine:
 
     @property
     def worker(self) -> RadixShmemWorker:
-        worker = get_kv_transfer_group().connector_worker.worker
+        worker = _ours(get_kv_transfer_group()).connector_worker.worker
         assert isinstance(worker, RadixShmemWorker)
         return worker
 
@@ -167,3 +167,12 @@ class Engine:
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         gc.collect()
+
+
+def _ours(connector: Any) -> Any:
+    """Of several connectors the one that is tested."""
+    found = [
+        c for c in getattr(connector, "_connectors", [connector]) if hasattr(c, "connector_worker")
+    ]
+    assert len(found) == 1
+    return found[0]
