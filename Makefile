@@ -2,6 +2,7 @@
 # Copyright The radixshmem authors
 #
 # make demo [TRACE=FILE] [DEMO_ARGS=...]   the main job, on a trace or on made-up conversations
+# make demo-vllm [DEMO_ARGS=...]           a real vLLM engine on the CPU, killed, and its successor
 # make test | make test-full               the CI set | its long versions too
 # make bench [BENCH_ARGS=...]              tables and JSON of the speed and memory figures
 # make format | make clean
@@ -15,14 +16,19 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --no-build-isolation --config-settings=build-dir=build/python
 NATIVE := $(shell find csrc cmake CMakeLists.txt -type f \( -name '*.h' -o -name '*.cc' \
 	-o -name 'CMakeLists.txt' -o -name '*.cmake' \) -not -path 'csrc/tests/*' -not -path 'csrc/fuzz/*')
+SOURCES := $(shell find radixshmem radixshmem_core integrations -name '*.py')
+VLLM := 0.32.0
 
-.PHONY: demo test test-full bench format clean
+.PHONY: demo demo-vllm test test-full bench format clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMPS)/installed
 	@if [ -n "$(TRACE)" ] && [ ! -f "$(TRACE)" ]; then \
 	  echo "demo: no trace file $(TRACE); give TRACE=FILE or leave it out" >&2; exit 1; fi
 	$(BIN)/python benchmarks/demo.py $(if $(TRACE),--trace "$(TRACE)") $(DEMO_ARGS)
+
+demo-vllm: $(STAMPS)/vllm
+	build/vllm-$(VLLM)/bin/python benchmarks/demo_vllm.py $(DEMO_ARGS)
 
 test: $(STAMPS)/test
 	VENV="$(VENV)" bash scripts/run_tests.sh
@@ -69,4 +75,12 @@ $(STAMPS)/bench: $(STAMPS)/installed
 	@$(INSTALL) -e '.[bench]'
 	@cmake -S . -B build/bench -DCMAKE_BUILD_TYPE=Release -DRADIX_BENCH=ON -DRADIX_PYTHON=OFF >/dev/null
 	cmake --build build/bench -j 2
+	$(END)
+
+$(STAMPS)/vllm: $(STAMPS)/test scripts/vllm_env.sh $(SOURCES)
+	$(BEGIN) "installing vLLM $(VLLM) for the CPU into build/vllm-$(VLLM): 2 GB the first time"
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(PIP) wheel --no-deps --no-build-isolation --config-settings=build-dir=build/python \
+	  -w build/wheel .
+	@VENV="$(VENV)" bash scripts/vllm_env.sh build/vllm-$(VLLM) $(VLLM) build/wheel/*.whl
 	$(END)

@@ -74,11 +74,13 @@ examples() {
 
 # vllm VERSION: the wheel beside real vLLM engines on the CPU.
 vllm() {
-  local env="build/vllm-$1"
+  local env="build/vllm-$1" marks=(-m "not slow")
+  [ "$MODE" != full ] || marks=()
   VENV="$VENV" bash scripts/vllm_env.sh "$env" "$1" "$(echo build/wheel/*.whl)" &&
     "$VENV/bin/mypy" --strict --follow-imports=silent --ignore-missing-imports \
       --python-executable "$env/bin/python" -p radixshmem.integrations.vllm_offload &&
-    PYTHONSAFEPATH=1 "$env/bin/pytest" -q -p no:cacheprovider -W ignore tests/e2e/vllm_offload
+    PYTHONSAFEPATH=1 "$env/bin/pytest" -q -p no:cacheprovider -W ignore \
+      "${marks[@]}" tests/e2e/vllm_offload
 }
 
 mkdir -p build

@@ -26,7 +26,7 @@ from vllm.distributed.kv_transfer import get_kv_transfer_group
 from radixshmem.integrations.vllm_offload.manager import RadixShmemManager
 from radixshmem.integrations.vllm_offload.worker import RadixShmemWorker
 
-_CONFIG = Path(__file__).parents[3] / "configs" / "vllm_offload.json"  # what users copy
+CONFIG = Path(__file__).parents[3] / "configs" / "vllm_offload.json"  # what users copy
 
 BLOCK = 32  # tokens; the smallest that vLLM takes on a CPU
 
@@ -87,7 +87,7 @@ class Engine:
     ) -> None:
         """`transfer`: instead of offloading to `server`; `options` are those of vLLM's LLM."""
         if server and transfer is None:
-            config = json.loads(_CONFIG.read_text(encoding="utf-8"))
+            config = json.loads(CONFIG.read_text(encoding="utf-8"))
             config["kv_role"] = role
             config["kv_connector_extra_config"]["server_name"] = server
             transfer = KVTransferConfig(**config)
