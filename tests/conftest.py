@@ -20,7 +20,17 @@ _counter = itertools.count()
 @pytest.fixture
 def region_name() -> Iterator[str]:
     """A name no other test uses; the test fails if it leaves a file of that name behind."""
-    name = f"/{_PREFIX}{next(_counter)}"
+    yield from _fresh_name()
+
+
+@pytest.fixture(scope="module")
+def module_region() -> Iterator[str]:
+    """A name that the tests of one file share."""
+    yield from _fresh_name()
+
+
+def _fresh_name() -> Iterator[str]:
+    name = f"/{_PREFIX}{next(_counter)}-"
     yield name
     left = sorted(path.name for path in _SHM.glob(f"{name[1:]}*"))
     for file in left:

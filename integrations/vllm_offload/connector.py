@@ -87,6 +87,12 @@ class RadixShmemConnector(OffloadingConnector):
             manager.end_request(request.request_id)
         return super().request_finished_all_groups(request, block_ids)
 
+    def reset_cache(self) -> bool | None:
+        reset = super().reset_cache()
+        if (manager := self._manager) is not None and not manager.reset_done:
+            return False
+        return reset
+
     # ------------------------------------------------------------ worker
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:

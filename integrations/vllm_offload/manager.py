@@ -32,12 +32,14 @@ from radixshmem import (
     QueryResult,
     RadixClient,
     RadixError,
+    ServerNotReady,
 )
 
 from .events import EventLog
 from .groups import GroupMap
 from .metrics import Figures, Meter
 from .path import RequestPath
+from .pulls import Pull
 from .transfer import SlotSpec
 
 __all__ = ["RadixShmemManager"]
@@ -59,8 +61,8 @@ class _Request:
     limit: int | None = None  # blocks that a lookup may reach; None: all
     found: _Found | None = None  # of this round, pinned
     hits: dict[bytes, int] = field(default_factory=dict)  # slots of what it found, by key
-    job: Any = None  # PullJob that runs in the background
-    pulled: bool = False
+    pull: Pull | None = None  # runs in the background
+    pulled: bool = False  # or did: there is one for each request
     loads: int = 0  # jobs in flight
     done: bool = False
     banned: bool = False  # a load of it failed: it computes the rest itself
@@ -70,6 +72,11 @@ class _Request:
             self.found.finalize()
             self.found = None
             self.hits = {}
+
+    def give_up_pull(self) -> None:
+        if self.pull is not None:
+            self.pull.cancel()
+            self.pull = None
 
 
 @dataclass(slots=True)
@@ -93,6 +100,15 @@ class _Written:
     def begin(self) -> int:
         """Position of the first block."""
         return self.entries[0].position
+
+
+@dataclass(slots=True)
+class _Quarantine:
+    """What workers may still read and write after a reset, until they were told to stop."""
+
+    reports: int  # of workers that are to come before
+    slots: list[tuple[int, int]]
+    pins: list[_Found]
 
 
 class RadixShmemManager(base.OffloadingManager):
@@ -131,9 +147,10 @@ class RadixShmemManager(base.OffloadingManager):
         self._pending: dict[tuple[int, bytes], _Pending] = {}
         self._held: list[_Written] = []  # they wait for their parent block
         self._failed_slots: set[tuple[int, int]] = set()
-        self._quarantine: list[tuple[int, list[tuple[int, int]]]] = []
+        self._quarantine: list[_Quarantine] = []
         self.figures = Figures()
         self._meter = Meter(self.figures, self._gauges)
+        self.reset_done = True  # whether the last reset reached the index
 
     # ------------------------------------------------------------ called by the connector
 
@@ -156,9 +173,7 @@ class RadixShmemManager(base.OffloadingManager):
         request = self._requests.get(request_id)
         if request is None:
             return
-        if request.job is not None:
-            request.job.cancel()
-            request.job = None
+        request.give_up_pull()
         if not request.loads:
             request.release()
 
@@ -176,10 +191,14 @@ class RadixShmemManager(base.OffloadingManager):
 
     def note_step(self) -> None:
         """The workers have reported on one more step: slots of before a reset may come free."""
-        ready = [slots for steps, slots in self._quarantine if steps <= 1]
-        self._quarantine = [(steps - 1, slots) for steps, slots in self._quarantine if steps > 1]
-        for slots in ready:
-            self._recycle(slots)
+        for each in self._quarantine:
+            each.reports -= 1
+        ready = [each for each in self._quarantine if each.reports <= 0]
+        self._quarantine = [each for each in self._quarantine if each.reports > 0]
+        for each in ready:
+            for found in each.pins:
+                found.finalize()
+            self._recycle(each.slots)
 
     # ------------------------------------------------------------ lookups and loads
 
@@ -208,9 +227,9 @@ class RadixShmemManager(base.OffloadingManager):
                 return _HIT
         if self._block_of(key) in self._pending:
             return _PENDING
-        if request.job is not None:
+        if request.pull is not None:
             position = request.path.position(key[:-_GROUP_BYTES])
-            if position is not None and position < request.job.planned_hit:
+            if position is not None and position < request.pull.planned_hit:
                 return _RETRY
         return _MISS
 
@@ -229,18 +248,16 @@ class RadixShmemManager(base.OffloadingManager):
                 self._events.announce(request.path.hashes(0, request.found.common_hit))
 
     def _query(self, request: _Request, words: npt.NDArray[np.uint64]) -> _Found:
-        if request.job is None and not request.pulled:
+        if not request.pulled:
             request.pulled = True
-            job = self._client.pull_async(
-                words, self._mask, lock=True, timeout_ms=self._pull_timeout_ms, block=False
-            )
-            if job.done():
-                return job.wait()
-            request.job = job
-        elif request.job is not None and request.job.done():
-            job, request.job = request.job, None
-            return job.wait()
-        return self._client.query(words, self._mask, local_only=True, lock=True)
+            request.pull = Pull(self._client, words, self._mask, self._pull_timeout_ms)
+        result: _Found | None = None
+        if request.pull is not None and not request.pull.runs():
+            pull, request.pull = request.pull, None
+            result = pull.result()
+        if result is None:
+            result = self._client.query(words, self._mask, local_only=True, lock=True)
+        return result
 
     def _slots_by_key(self, path: RequestPath, found: _Found) -> dict[bytes, int]:
         end = found.common_hit
@@ -341,6 +358,8 @@ class RadixShmemManager(base.OffloadingManager):
     ) -> dict[tuple[int, bytes], _Pending]:
         """Slots for the blocks that nobody has stored and nobody is storing."""
         allocated: dict[tuple[int, bytes], _Pending] = {}
+        store = self._client.store
+        assert store is not None
         # The pin keeps the blocks that these are going to hang on while slots are made free.
         anchor = self._client.query(words, COMPONENT_MASK_FULL, local_only=True, lock=True)
         try:
@@ -358,7 +377,8 @@ class RadixShmemManager(base.OffloadingManager):
                 }
                 if not missing:
                     continue
-                got = self._client.allocate_slots(len(missing), component)
+                most = min(len(missing), store.pool(component).num_slots)
+                got = self._client.allocate_slots(most, component)
                 self.figures.short_allocations += len(got) < len(missing)
                 for (block, position), slot in zip(missing.items(), got.tolist(), strict=False):
                     allocated[block] = _Pending(block[1], slot, position, words)
@@ -462,23 +482,41 @@ class RadixShmemManager(base.OffloadingManager):
     # ------------------------------------------------------------ the rest
 
     def reset_cache(self) -> None:
-        for request in self._requests.values():
-            request.release()
+        """vLLM forgets all its jobs, and asks about none of them any more."""
+        pins = []
+        for request_id, request in list(self._requests.items()):
+            request.give_up_pull()
+            request.pulled = False
+            if request.loads and request.found is not None:
+                pins.append(request.found)
+                request.found = None
             request.loads = 0
+            request.release()
+            self._forget_if_done(request_id, request)
         in_flight = [(component, p.slot) for (component, _), p in self._pending.items()]
         waiting = [(h.component, e.slot) for h in self._held for e in h.entries]
         self._pending.clear()
         self._held.clear()
         self._failed_slots.clear()
         self._recycle(waiting)
-        if in_flight:  # workers may write them until they have been told to stop
-            self._quarantine.append((2, in_flight))
+        if in_flight or pins:
+            self._quarantine.append(_Quarantine(2, in_flight, pins))
         if self._events is not None:
             self._events.forget()
+        self.reset_done = self._reset_index()
+
+    def _reset_index(self) -> bool:
         try:
-            self._client.reset(cluster=True)
+            try:
+                self._client.reset(cluster=True)
+            except ServerNotReady:  # told once when a server was replaced: now it is the new one
+                self._client.reset(cluster=True)
+        except ServerNotReady as error:
+            self._server_lost(error)  # and its cache with it
         except (RadixError, TimeoutError) as error:
-            _log.warning("radixshmem: the cache was not reset: %s", error)
+            _log.error("radixshmem: the cache was not reset, reset it again: %s", error)
+            return False
+        return True
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         return self._events.take() if self._events is not None else ()
@@ -497,6 +535,7 @@ class RadixShmemManager(base.OffloadingManager):
 
     def shutdown(self) -> None:
         for request in self._requests.values():
+            request.give_up_pull()
             request.release()
         self._client.close()
 
@@ -521,12 +560,15 @@ class RadixShmemManager(base.OffloadingManager):
         self._pending.clear()
         self._held.clear()
         self._failed_slots.clear()
+        for each in self._quarantine:
+            for found in each.pins:
+                found.finalize()
         self._quarantine.clear()
         if self._events is not None:
             self._events.forget()
         for request in self._requests.values():
             request.release()
-            request.job = None
+            request.give_up_pull()
 
 
 def _consecutive(entries: Sequence[_Pending], longest: int) -> list[list[_Pending]]:

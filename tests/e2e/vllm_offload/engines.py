@@ -159,6 +159,16 @@ class Engine:
         assert isinstance(worker, RadixShmemWorker)
         return worker
 
+    def hashes(self, tokens: Prompt) -> list[bytes]:
+        """The hashes of the whole blocks of a prompt, as vLLM computes them."""
+        core = self.llm.llm_engine
+        sampling = SamplingParams(max_tokens=1, detokenize=False)
+        request = core.input_processor.process_inputs(
+            "hashed", {"prompt_token_ids": tokens}, sampling, core.get_supported_tasks()
+        )
+        live, _ = core.engine_core.engine_core.preprocess_add_request(request)
+        return list(live.block_hashes)
+
     def settle(self) -> None:
         """Run what is left over of the last requests: their stores, and telling of their end."""
         self.generate([[3, 4, 5]], 1)
