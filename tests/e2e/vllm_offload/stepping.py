@@ -106,3 +106,7 @@ class SlowCopies:
         """End those that wait, and let later ones end at once."""
         self._steps = 0
         self._end(lambda _: True)
+
+    def hold(self) -> None:
+        """Later ones wait again."""
+        self._steps = None
