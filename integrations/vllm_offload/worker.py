@@ -85,7 +85,11 @@ class RadixShmemWorker(base.OffloadingWorker):
         return True
 
     def submit_load(
-        self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec, **_: object
+        self,
+        job_id: int,
+        src_spec: LoadStoreSpec,
+        dst_spec: GPULoadStoreSpec,
+        expedited: bool = False,
     ) -> bool:
         assert isinstance(src_spec, SlotSpec)
         if not self._transfer(job_id, dst_spec, src_spec, store=False):
