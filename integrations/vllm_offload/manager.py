@@ -10,10 +10,12 @@ copied, so nobody ever finds a half-written slot.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,10 +69,10 @@ class _Request:
     banned: bool = False  # a load of it failed: it computes the rest itself
 
     def release(self) -> None:
+        self.hits = {}
         if self.found is not None:
             self.found.finalize()
             self.found = None
-            self.hits = {}
 
     def give_up_pull(self) -> None:
         if self.pull is not None:
@@ -147,6 +149,8 @@ class RadixShmemManager(base.OffloadingManager):
         self._held: list[_Written] = []  # they wait for their parent block
         self._failed_slots: set[tuple[int, int]] = set()
         self._quarantine: list[_Quarantine] = []
+        # From 0.33 on vLLM tells when a reset has reached the workers; before, their reports do.
+        self._told_of_flush = hasattr(base.OffloadingManager, "on_reset_flushed")
         self.figures = Figures()
         self._meter = Meter(self.figures, self._gauges)
         self.reset_done = True  # whether the last reset reached the index
@@ -177,10 +181,12 @@ class RadixShmemManager(base.OffloadingManager):
             request.release()
 
     def note_failures(
-        self, failed_slots: Iterable[tuple[int, int]], failed_requests: Iterable[str]
+        self, failed_slots: Collection[tuple[int, int]], failed_requests: Iterable[str]
     ) -> None:
         """Slots that some rank could not write, and requests that some rank could not load."""
-        self._failed_slots.update(failed_slots)
+        if failed_slots:  # those of before a reset are in quarantine, whatever they hold
+            writing = {(component, p.slot) for (component, _), p in self._pending.items()}
+            self._failed_slots |= writing.intersection(failed_slots)
         for request_id in failed_requests:
             request = self._requests.get(request_id)
             if request is not None and request.loads:  # not another connector's
@@ -190,14 +196,37 @@ class RadixShmemManager(base.OffloadingManager):
 
     def note_step(self) -> None:
         """The workers have reported on one more step: slots of before a reset may come free."""
+        if self._quarantine and not self._told_of_flush:
+            for each in self._quarantine:
+                each.reports -= 1
+            self._end_quarantine()
+
+    def on_reset_flushed(self) -> None:
+        """vLLM 0.33: the workers have stopped with all of before the last reset."""
         for each in self._quarantine:
-            each.reports -= 1
+            each.reports = 0
+        self._end_quarantine()
+
+    def _end_quarantine(self) -> None:
         ready = [each for each in self._quarantine if each.reports <= 0]
         self._quarantine = [each for each in self._quarantine if each.reports > 0]
         for each in ready:
             for found in each.pins:
                 found.finalize()
             self._recycle(each.slots)
+
+    def has_pending_work(self) -> bool:
+        """Whether vLLM is to make steps although no request is left."""
+        return bool(self._quarantine)
+
+    @property
+    def lock(self) -> contextlib.AbstractContextManager[Any]:
+        """Held by vLLM 0.33 over several calls: nothing, since no other thread makes any."""
+        return contextlib.nullcontext()
+
+    def config_info(self) -> Sequence[Mapping[str, str | int | float | bool]]:
+        """vLLM 0.33: labels of an info metric."""
+        return [{}]
 
     # ------------------------------------------------------------ lookups and loads
 
