@@ -119,3 +119,13 @@ def test_a_round_makes_one_query(
     manager.lookup(keys_of(WHOLE, 0, 1)[0], context)
     assert len(asked) == 2
     manager.on_request_finished(context)
+
+
+def test_a_reset_during_a_load_leaves_no_hit(manager: RadixShmemManager) -> None:
+    store_first_six(manager)
+    context = begin(manager, "load", HASHES)
+    keys = keys_of(WHOLE, 0, 6)
+    assert manager.lookup(keys[0], context) is LookupResult.HIT
+    manager.prepare_load(keys, context)
+    manager.reset_cache()
+    assert manager.lookup(keys[0], context) is LookupResult.MISS
