@@ -36,7 +36,7 @@ test: $(STAMPS)/test
 test-full: $(STAMPS)/test
 	VENV="$(VENV)" bash scripts/run_tests.sh full
 
-bench: $(STAMPS)/bench
+bench: $(STAMPS)/bench $(STAMPS)/vllm
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
 
 format: $(STAMPS)/test

@@ -33,8 +33,11 @@ from process_rows import reader_rows, repair_rows
 from report import machine, print_table
 from rich.console import Console
 from rows import Row, table_cells
+from vllm_rows import vllm_rows
 
-RADIX_BENCH = Path(__file__).parents[1] / "build" / "bench" / "csrc" / "bench" / "radix_bench"
+BUILD = Path(__file__).parents[1] / "build"
+RADIX_BENCH = BUILD / "bench" / "csrc" / "bench" / "radix_bench"
+VLLM_PYTHON = BUILD / "vllm-0.32.0" / "bin" / "python"
 COLUMNS = ("figure", "measured", "beside", "value", "must be", "reached")
 
 
@@ -45,6 +48,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         default=str(RADIX_BENCH) if RADIX_BENCH.exists() else "",
         metavar="FILE",
         help="the C++ benchmark (default: build/bench/csrc/bench/radix_bench, if it is there)",
+    )
+    parser.add_argument(
+        "--vllm-python",
+        default=str(VLLM_PYTHON) if VLLM_PYTHON.exists() else "",
+        metavar="FILE",
+        help="Python with vLLM and radixshmem (default: build/vllm-0.32.0/bin/python, if there)",
     )
     parser.add_argument("--rounds", type=int, default=15, help="samples of each figure (15)")
     parser.add_argument("--only", default="", help="groups, comma separated: " + ", ".join(GROUPS))
@@ -61,6 +70,11 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
             f"--radix-bench {arguments.radix_bench} is not an executable; build it with "
             "cmake -DRADIX_BENCH=ON"
         )
+    if arguments.vllm_python and not os.access(arguments.vllm_python, os.X_OK):
+        parser.error(
+            f"--vllm-python {arguments.vllm_python} is not an executable; make the environment "
+            "with scripts/vllm_env.sh"
+        )
     return arguments
 
 
@@ -70,6 +84,7 @@ class Context:
     def __init__(self, arguments: argparse.Namespace, folder: str) -> None:
         self.rounds: int = arguments.rounds
         self.executable: str = arguments.radix_bench
+        self.vllm_python: str = arguments.vllm_python
         self.load = workload.make()
         self.workload_file = os.path.join(folder, "workload.bin")
         workload.save(self.load, self.workload_file)
@@ -100,6 +115,7 @@ GROUPS: dict[str, Callable[[Context], list[Row]]] = {
     "hash": _hash,
     "copy": lambda c: copy_rows(c.rounds),
     "repair": lambda c: repair_rows(c.load),
+    "vllm": lambda c: vllm_rows(c.vllm_python, c.rounds),
 }
 
 

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BLOCK_TOKENS"]
+__all__ = ["BLOCK_TOKENS", "make_model"]
 
 BLOCK_TOKENS = 32  # the smallest that vLLM takes on a CPU
 _NEW_TOKENS = 16
@@ -55,7 +55,7 @@ def _start(model: str, server: str) -> Any:
     from vllm.config import KVTransferConfig
 
     if not Path(model).exists():
-        _make_model(model)
+        make_model(model)
     return LLM(
         model=model,
         skip_tokenizer_init=True,
@@ -76,7 +76,7 @@ def _start(model: str, server: str) -> Any:
     )
 
 
-def _make_model(folder: str) -> None:
+def make_model(folder: str) -> None:
     """A random Llama whose tokens vary, so that wrong KV bytes would change them."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -90,7 +90,7 @@ def _make_model(folder: str) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
-        max_position_embeddings=4096,
+        max_position_embeddings=8192,
         initializer_range=0.15,
         tie_word_embeddings=False,
     )

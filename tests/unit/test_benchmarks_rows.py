@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from coprocess import RadixBench
 from peers import store_event
 from plot import headroom
 from rows import Row, bounded, interleave, ratio, skipped, table_cells, time_text
+from vllm_rows import vllm_rows
 
 
 def row(value: float, bound: float, *, at_least: bool = False) -> Row:
@@ -120,3 +122,21 @@ while read row; do echo "{\\"row\\": \\"$row\\", \\"ns\\": 250.0, \\"count\\": 7
 def test_coprocess_that_ends_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="radix_bench ended with status 3 before it answered"):
         RadixBench(fake_bench(tmp_path, "exit 3"))
+
+
+def test_rows_of_another_environment_come_back_as_they_are(tmp_path: Path) -> None:
+    sent = Row("figure", "measured", "reference", 0.5, 1.0, unit="us", note="n")
+    python = fake_bench(tmp_path, f"echo noise >&2; echo '{json.dumps([asdict(sent)])}'")
+    assert vllm_rows(python, 3) == [sent]
+
+
+def test_rows_of_an_environment_that_is_missing_are_skipped() -> None:
+    (row_,) = vllm_rows("", 3)
+    assert row_.value is None
+    assert "--vllm-python" in row_.note
+
+
+def test_a_failure_in_another_environment_is_told_in_its_words(tmp_path: Path) -> None:
+    python = fake_bench(tmp_path, "echo no such model >&2; exit 3")
+    with pytest.raises(RuntimeError, match=r"(?s)ended with status 3; it said:.*no such model"):
+        vllm_rows(python, 3)
