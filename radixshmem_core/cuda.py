@@ -105,7 +105,6 @@ class CudaRegistration:
             try:
                 registered = chunks.pin_next()
             except RadixError as error:
-                del chunks
                 # Its traceback would keep the frames, and so the chunks, alive.
                 self._error = error.with_traceback(None)
                 self._chunks = None

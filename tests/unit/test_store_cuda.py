@@ -203,14 +203,23 @@ def test_progress_is_logged(
     assert "registered 96.0 KiB of 96.0 KiB" in lines[2]
 
 
-def test_a_process_may_end_while_it_registers(slots: SlotStore, fake: FakeCuda) -> None:
+def test_the_end_of_a_process_stops_it(slots: SlotStore, fake: FakeCuda) -> None:
     code = """
-import sys
+import atexit, ctypes, sys
+registrations = []
+atexit.register(lambda: print(registrations[0].done()))  # the last one to run
 from radixshmem_core import cuda
 from radixshmem_core.store import SlotStore
+number = ctypes.c_int64
+driver = ctypes.CDLL(sys.argv[2])
+driver.fake_reset(number(-1), 0, 0, number(1))  # the second chunk waits
+stop = cuda.CudaRegistration.stop
+def stop_and_go_on(self):
+    driver.fake_allow(number(-1))
+    stop(self)
+cuda.CudaRegistration.stop = stop_and_go_on
 cuda._DRIVER, cuda._CHUNK_BYTES = sys.argv[2], 8192
-store = SlotStore.attach(sys.argv[1])
-store.register_cuda()
+registrations.append(SlotStore.attach(sys.argv[1]).register_cuda())
 """
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, slots.name, fake.library],
@@ -220,4 +229,4 @@ store.register_cuda()
         check=False,
         cwd="/",
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")
