@@ -14,6 +14,7 @@ from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
     OffloadingConnectorMetadata,
+    OffloadingWorkerMetadata,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -69,6 +70,7 @@ class RadixShmemConnector(OffloadingConnector):
                 getattr(meta, "failed_slots", ()),
                 getattr(connector_output, "failed_recving", None) or (),
             )
+            manager.note_late(getattr(meta, "late_slots", ()), getattr(meta, "ended_slots", ()))
         super().update_connector_output(connector_output)
         if manager is not None:
             manager.note_step()
@@ -114,9 +116,14 @@ class RadixShmemConnector(OffloadingConnector):
 
     def build_connector_worker_meta(self) -> Any:
         meta = super().build_connector_worker_meta()
-        if meta is None or (worker := self._worker) is None:
+        if (worker := self._worker) is None:
             return meta
-        return WorkerMetadata.extend(meta, worker.take_failed_slots())
+        late, ended = worker.take_late_slots(), worker.take_ended_slots()
+        if meta is None and not late and not ended:
+            return None
+        return WorkerMetadata.extend(
+            meta or OffloadingWorkerMetadata(), worker.take_failed_slots(), late, ended
+        )
 
     # ------------------------------------------------------------ metrics
 

@@ -151,6 +151,8 @@ class RadixShmemManager(base.OffloadingManager):
         self._quarantine: list[_Quarantine] = []
         # From 0.33 on vLLM tells when a reset has reached the workers; before, their reports do.
         self._told_of_flush = hasattr(base.OffloadingManager, "on_reset_flushed")
+        self._late: set[tuple[int, int, int]] = set()  # (rank, component, slot)
+        self._withheld: set[tuple[int, int]] = set()  # to recycle when they are not late any more
         self.figures = Figures()
         self._meter = Meter(self.figures, self._gauges)
         self.reset_done = True  # whether the last reset reached the index
@@ -193,6 +195,18 @@ class RadixShmemManager(base.OffloadingManager):
                 self.figures.failed_loads += 1
                 request.banned = True
                 request.hits = {}
+
+    def note_late(
+        self, late: Iterable[tuple[int, int, int]], ended: Iterable[tuple[int, int, int]]
+    ) -> None:
+        """(rank, component, slot) of failed stores that a GPU may still be writing, and of those
+        of before that have ended: until then nobody else may have the slot."""
+        self._late.update(late)
+        self._late.difference_update(ended)
+        if self._withheld:
+            ready = self._withheld - {(component, slot) for _, component, slot in self._late}
+            self._withheld -= ready
+            self._recycle(ready)
 
     def note_step(self) -> None:
         """The workers have reported on one more step: slots of before a reset may come free."""
@@ -572,9 +586,13 @@ class RadixShmemManager(base.OffloadingManager):
         return store.nonce if store is not None else 0
 
     def _recycle(self, slots: Iterable[tuple[int, int]]) -> None:
+        late = {(component, slot) for _, component, slot in self._late}
         by_component: dict[int, list[int]] = {}
         for component, slot in slots:
-            by_component.setdefault(component, []).append(slot)
+            if (component, slot) in late:
+                self._withheld.add((component, slot))
+            else:
+                by_component.setdefault(component, []).append(slot)
         try:
             for component, ids in by_component.items():
                 self._client.recycle_slots(np.array(ids, np.int32), component)
@@ -594,6 +612,8 @@ class RadixShmemManager(base.OffloadingManager):
         self._quarantine.clear()
         if self._events is not None:
             self._events.forget()
+        self._late.clear()
+        self._withheld.clear()
         for request in self._requests.values():
             request.release()
             request.give_up_pull()

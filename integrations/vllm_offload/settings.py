@@ -9,6 +9,7 @@
 | `wait_server_s` | 30 | how long to wait for the server at the start |
 | `pull_timeout_ms` | 5000 | deadline of a fetch from another node |
 | `offload_prompt_only` | false | do not store blocks that were generated |
+| `transfer_timeout_s` | 60 | a copy between GPU and slots that takes longer has failed |
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Settings:
     endpoint: str | None
     wait_server_s: float
     pull_timeout_ms: int
+    transfer_timeout_s: float
 
     @classmethod
     def of(cls, extra: Mapping[str, Any]) -> Settings:
@@ -61,6 +63,7 @@ class Settings:
             extra.get("endpoint"),
             float(extra.get("wait_server_s", 30)),
             int(extra.get("pull_timeout_ms", 5000)),
+            float(extra.get("transfer_timeout_s", 60)),
         )
 
 

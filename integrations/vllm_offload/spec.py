@@ -78,7 +78,13 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
         )
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> RadixShmemWorker:
-        return RadixShmemWorker(self._connect(), self._groups, self.config.parallel.rank, kv_caches)
+        return RadixShmemWorker(
+            self._connect(),
+            self._groups,
+            self.config.parallel.rank,
+            kv_caches,
+            self._settings.transfer_timeout_s,
+        )
 
     def _geometry(self) -> Geometry:
         groups = self._groups

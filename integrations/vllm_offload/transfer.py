@@ -39,18 +39,34 @@ class SlotSpec(LoadStoreSpec):
 
 @dataclass
 class WorkerMetadata(OffloadingWorkerMetadata):
-    """vLLM's report of finished jobs, and which slots some rank could not write."""
+    """vLLM's report of finished jobs, and which slots some rank could not write.
+
+    A rank may still be writing those that are late: they must not be used before they have ended.
+    """
 
     failed_slots: set[tuple[int, int]] = field(default_factory=set)  # (component, slot)
+    late_slots: set[tuple[int, int, int]] = field(default_factory=set)  # (rank, component, slot)
+    ended_slots: set[tuple[int, int, int]] = field(default_factory=set)  # late ones of before
 
     @classmethod
-    def extend(cls, meta: OffloadingWorkerMetadata, failed: set[tuple[int, int]]) -> WorkerMetadata:
-        return cls(**_values(meta), failed_slots=failed)
+    def extend(
+        cls,
+        meta: OffloadingWorkerMetadata,
+        failed: set[tuple[int, int]],
+        late: set[tuple[int, int, int]],
+        ended: set[tuple[int, int, int]],
+    ) -> WorkerMetadata:
+        return cls(**_values(meta), failed_slots=failed, late_slots=late, ended_slots=ended)
 
     def aggregate(self, other: Any) -> WorkerMetadata:
         merged = super().aggregate(other)
         assert isinstance(merged, OffloadingWorkerMetadata)
-        return type(self).extend(merged, self.failed_slots | getattr(other, "failed_slots", set()))
+        return type(self).extend(
+            merged,
+            self.failed_slots | getattr(other, "failed_slots", set()),
+            self.late_slots | getattr(other, "late_slots", set()),
+            self.ended_slots | getattr(other, "ended_slots", set()),
+        )
 
 
 def _values(meta: OffloadingWorkerMetadata) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""A worker's side: copies between its KV cache and its part of the slots."""
+"""A worker's side: jobs of vLLM become copies between its KV cache and its part of the slots."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,24 +15,38 @@ from vllm.v1.kv_offload.base import CanonicalKVCaches, GPULoadStoreSpec, LoadSto
 
 from radixshmem import RadixClient, RadixError, SlotStore
 
-from .groups import Group, GroupMap
+from .copies import Copier, HostCopier, Outcome, Part, Transfer
+from .copy_cuda import BUFFER_BYTES, CudaCopier
+from .device import TorchCuda
+from .groups import GroupMap
 from .transfer import SlotSpec
 
 __all__ = ["RadixShmemWorker"]
 
 _log = logging.getLogger("radixshmem.vllm")
+_abandoned: list[object] = []  # what a GPU still uses when its worker has gone
 
 
 class _GroupCopy:
-    """How one block of a group is copied: a fragment of each tensor that holds a part of it."""
+    """Where a block of a group is: a fragment of each tensor that holds a part of it.
+
+    Fragments that lie together in every block are one.
+    """
 
     def __init__(self, caches: CanonicalKVCaches, index: int) -> None:
-        refs = caches.group_data_refs[index]
-        tensors = [caches.tensors[ref.tensor_idx].tensor for ref in refs]
-        self.sizes = np.array([ref.page_size_bytes for ref in refs], np.uint64)
-        self._bases = np.array([tensor.data_ptr() for tensor in tensors], np.uint64)
-        self._strides = np.array(
-            [tensor.stride(0) * tensor.element_size() for tensor in tensors], np.uint64
+        fragments: list[tuple[int, int, int]] = []  # base, stride, size
+        for ref in caches.group_data_refs[index]:
+            tensor = caches.tensors[ref.tensor_idx].tensor
+            begin, stride = tensor.data_ptr(), tensor.stride(0) * tensor.element_size()
+            size = ref.page_size_bytes
+            if fragments:
+                before, its_stride, its_size = fragments[-1]
+                if its_stride == stride and before + its_size == begin:
+                    fragments.pop()
+                    begin, size = before, its_size + size
+            fragments.append((begin, stride, size))
+        self._bases, self._strides, self.sizes = (
+            np.array(column, np.uint64) for column in zip(*fragments, strict=True)
         )
 
     def addresses(self, blocks: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
@@ -43,23 +56,26 @@ class _GroupCopy:
 
 
 class RadixShmemWorker(base.OffloadingWorker):
-    """vLLM's OffloadingWorker for KV caches in host memory. Used by one thread.
+    """vLLM's OffloadingWorker. Used by one thread.
 
     vLLM does not know failed transfers: they are reported as done, and what failed is told by the
-    connector, which takes `take_failed_loads` and `take_failed_slots`.
+    connector, which takes `take_failed_loads` and `take_failed_slots`. A slot of a failed store
+    that a GPU may still write is also among `take_late_slots`, and later among `take_ended_slots`;
+    it must not be used for anything else between the two.
     """
 
     def __init__(
-        self, client: RadixClient, groups: GroupMap, rank: int, caches: CanonicalKVCaches
+        self,
+        client: RadixClient,
+        groups: GroupMap,
+        rank: int,
+        caches: CanonicalKVCaches,
+        timeout_s: float,
+        copier: Copier | None = None,
     ) -> None:
-        devices = {tensor.tensor.device.type for tensor in caches.tensors}
-        if devices != {"cpu"}:
-            raise ValueError(
-                f"the KV cache is on {sorted(devices)}; this version of radixshmem copies KV "
-                "caches in host memory only"
-            )
         self._client = client
         self._groups = groups
+        self._rank = rank
         self._part = rank if groups.copies > 1 else 0
         self._copies = [_GroupCopy(caches, i) for i in range(len(groups.groups))]
         for index, (group, copy) in enumerate(zip(groups.groups, self._copies, strict=True)):
@@ -69,19 +85,22 @@ class RadixShmemWorker(base.OffloadingWorker):
                     f"KV cache group {index} has {found} bytes per block on rank {rank}, and the "
                     f"scheduler counted on {group.bytes}"
                 )
+        self._copier = copier or _copier(caches, timeout_s)
         self._store: SlotStore | None = None
         self._life = 0
-        self._done: list[base.TransferResult] = []
+        self._refused: list[base.TransferResult] = []
         self._failed_loads: set[int] = set()
         self._failed_slots: set[tuple[int, int]] = set()
+        self._late_slots: set[tuple[int, int, int]] = set()
+        self._ended_slots: set[tuple[int, int, int]] = set()
+        if client.store is not None:
+            self._copier.attach(client.store)
 
     def submit_store(
         self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec
     ) -> bool:
         assert isinstance(dst_spec, SlotSpec)
-        if not self._transfer(job_id, src_spec, dst_spec, store=True):
-            for group, _, slots, _ in self._by_group(src_spec, dst_spec):
-                self._failed_slots.update((group.component, slot) for slot in slots.tolist())
+        self._start(job_id, src_spec, dst_spec, is_store=True)
         return True
 
     def submit_load(
@@ -92,37 +111,21 @@ class RadixShmemWorker(base.OffloadingWorker):
         expedited: bool = False,
     ) -> bool:
         assert isinstance(src_spec, SlotSpec)
-        if not self._transfer(job_id, dst_spec, src_spec, store=False):
-            self._failed_loads.add(job_id)
+        self._start(job_id, dst_spec, src_spec, is_store=False)
         return True
 
-    def _transfer(self, job_id: int, gpu: GPULoadStoreSpec, slots: SlotSpec, store: bool) -> bool:
-        begin = time.perf_counter()
-        copied = 0
-        good = True
+    def _start(self, job_id: int, gpu: GPULoadStoreSpec, slots: SlotSpec, is_store: bool) -> None:
+        parts = list(self._parts(gpu, slots))
         try:
-            copied = self._copy(gpu, slots, store)
-        except (RadixError, IndexError, ValueError) as error:
-            what = "store" if store else "load"
-            _log.warning("radixshmem: %s job %d failed: %s", what, job_id, error)
-            good = False
-        took = time.perf_counter() - begin
-        self._done.append(base.TransferResult(job_id, True, copied, took))
-        return good
+            self._copy(job_id, parts, slots.life, is_store)
+        except RadixError as error:
+            self._refused.append(base.TransferResult(job_id, True, 0, 0.0))
+            self._note_failure(job_id, is_store, parts, str(error))
 
-    def _copy(self, gpu: GPULoadStoreSpec, slots: SlotSpec, store: bool) -> int:
-        region = self._region(slots.life)
-        copied = 0
-        move = region.copy_in if store else region.copy_out
-        for group, copy, ids, blocks in self._by_group(gpu, slots):
-            if len(ids) == 0:
-                continue
-            kind = group.component
-            offset = self._part * self._groups.rank_bytes(kind) + group.offset
-            copied += move(ids, copy.addresses(blocks), copy.sizes, kind=kind, offset=offset)
-        return copied
+    def _copy(self, job_id: int, parts: list[Part], life: int, is_store: bool) -> None:
+        self._copier.start(Transfer(job_id, is_store, self._store_of(life), parts))
 
-    def _region(self, life: int) -> SlotStore:
+    def _store_of(self, life: int) -> SlotStore:
         """The slots of that life of the server. RadixError when it has ended."""
         if self._store is None or life != self._life:
             with contextlib.suppress(RadixError):  # a thread is told once that its server went
@@ -133,23 +136,51 @@ class RadixShmemWorker(base.OffloadingWorker):
             raise RadixError("the slots are of a server that was closed or replaced")
         return self._store
 
-    def _by_group(
-        self, gpu: GPULoadStoreSpec, slots: SlotSpec
-    ) -> Iterator[tuple[Group, _GroupCopy, npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-        """Slots and block ids of each group."""
+    def _parts(self, gpu: GPULoadStoreSpec, slots: SlotSpec) -> Iterator[Part]:
+        """The blocks of each group, and their slots."""
         begin = 0
         sizes = gpu.group_sizes
         for group, copy, size in zip(self._groups.groups, self._copies, sizes, strict=True):
             end = begin + size
-            yield group, copy, slots.slots[begin:end], gpu.block_ids[begin:end]
+            if size:
+                kind = group.component
+                offset = self._part * self._groups.rank_bytes(kind) + group.offset
+                addresses = copy.addresses(gpu.block_ids[begin:end])
+                yield Part(kind, slots.slots[begin:end], addresses, copy.sizes, offset)
             begin = end
 
     def get_finished(self) -> list[base.TransferResult]:
-        done, self._done = self._done, []
+        done, self._refused = self._refused, []
+        for outcome in self._copier.finished():
+            transfer = outcome.transfer
+            done.append(base.TransferResult(transfer.job_id, True, outcome.bytes, outcome.seconds))
+            if outcome.error is not None:
+                self._note_outcome(outcome, outcome.error)
+        for transfer in self._copier.take_ended():
+            if transfer.is_store:
+                self._ended_slots |= self._of_rank(transfer.parts)
         return done
 
+    def _note_outcome(self, outcome: Outcome, error: str) -> None:
+        transfer = outcome.transfer
+        self._note_failure(transfer.job_id, transfer.is_store, transfer.parts, error)
+        if transfer.is_store and not outcome.ended:
+            self._late_slots |= self._of_rank(transfer.parts)
+
+    def _note_failure(self, job_id: int, is_store: bool, parts: list[Part], error: str) -> None:
+        what = "store" if is_store else "load"
+        _log.warning("radixshmem: %s job %d failed: %s", what, job_id, error)
+        if is_store:
+            self._failed_slots |= {(kind, slot) for _, kind, slot in self._of_rank(parts)}
+        else:
+            self._failed_loads.add(job_id)
+
+    def _of_rank(self, parts: list[Part]) -> set[tuple[int, int, int]]:
+        return {(self._rank, part.kind, slot) for part in parts for slot in part.slots.tolist()}
+
     def wait(self, job_ids: set[int]) -> None:
-        """Nothing is left to wait for: copies within host memory end before they are reported."""
+        """Until they are over; one that is not at its deadline has failed."""
+        self._copier.wait(job_ids)
 
     def take_failed_loads(self) -> set[int]:
         failed, self._failed_loads = self._failed_loads, set()
@@ -159,5 +190,34 @@ class RadixShmemWorker(base.OffloadingWorker):
         failed, self._failed_slots = self._failed_slots, set()
         return failed
 
+    def take_late_slots(self) -> set[tuple[int, int, int]]:
+        """(rank, component, slot)."""
+        late, self._late_slots = self._late_slots, set()
+        return late
+
+    def take_ended_slots(self) -> set[tuple[int, int, int]]:
+        """(rank, component, slot)."""
+        ended, self._ended_slots = self._ended_slots, set()
+        return ended
+
     def shutdown(self) -> None:
-        self._client.close()
+        """Let the copies in flight end, then give up the mapping and the slots."""
+        if self._copier.drain():
+            self._client.close()
+            return
+        # Closing would give the slots to others. The end of the process will end the copies.
+        _abandoned.extend((self._client, self._copier))
+        _log.warning("radixshmem: copies have not ended; their slots stay taken with this process")
+
+
+def _copier(caches: CanonicalKVCaches, timeout_s: float) -> Copier:
+    devices = {tensor.tensor.device for tensor in caches.tensors}
+    kinds = {device.type for device in devices}
+    if kinds == {"cpu"}:
+        return HostCopier()
+    if kinds != {"cuda"} or len(devices) != 1:
+        raise ValueError(
+            f"the KV cache is on {sorted(map(str, devices))}; radixshmem copies KV caches in host "
+            "memory or on one CUDA device per worker"
+        )
+    return CudaCopier(TorchCuda(devices.pop()), timeout_s, buffer_bytes=BUFFER_BYTES)

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from e2e.vllm_offload.engines import Engine, Prompt, make_model
+from fake_cuda import cuda_driver, fake_cuda
 
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
+
+__all__ = ["cuda_driver", "fake_cuda"]
 
 
 @pytest.fixture(scope="session")
