@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.config import VllmConfig
+from vllm.config import VllmConfig, get_current_vllm_config_or_none
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
     OffloadingConnectorMetadata,
@@ -22,6 +22,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
 from .manager import RadixShmemManager
+from .ranks import Handshake, require_one_server
 from .settings import prepare
 from .transfer import WorkerMetadata
 from .worker import RadixShmemWorker
@@ -38,6 +39,9 @@ class RadixShmemConnector(OffloadingConnector):
         prepare(vllm_config, kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
         self._request_of_load: dict[int, str] = {}  # of the loads in flight
+        # MultiConnector passes on one handshake of all its connectors: it is left to the others.
+        top = get_current_vllm_config_or_none()
+        self._alone = top is not None and top.kv_transfer_config is vllm_config.kv_transfer_config
 
     @property
     def _manager(self) -> RadixShmemManager | None:
@@ -94,6 +98,22 @@ class RadixShmemConnector(OffloadingConnector):
         if (manager := self._manager) is not None and not manager.reset_done:
             return False
         return reset
+
+    # ------------------------------------------------------------ start
+
+    def get_handshake_metadata(self) -> Handshake | None:
+        """Called in each worker once its KV cache is registered."""
+        worker = self._worker
+        return Handshake.of(worker.nonce) if worker is not None and self._alone else None
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
+        """Called in the scheduler with what the workers say; ValueError ends the start."""
+        if (manager := self._manager) is not None:
+            require_one_server(Handshake.of(manager.nonce), metadata)
+
+    def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], Any]) -> None:
+        if (manager := self._manager) is not None:
+            require_one_server(Handshake.of(manager.nonce), metadata)
 
     # ------------------------------------------------------------ worker
 

@@ -581,6 +581,11 @@ class RadixShmemManager(base.OffloadingManager):
             request.release()
         self._client.close()
 
+    @property
+    def nonce(self) -> int:
+        """Of the server's life that it has attached to."""
+        return self._life()
+
     def _life(self) -> int:
         store = self._client.store
         return store.nonce if store is not None else 0

@@ -30,13 +30,13 @@ from vllm.v1.kv_cache_interface import (
 
 from radixshmem import ComponentType
 
-from .groups import GroupShape, map_groups
-from .identity import fingerprint
+from .identity import model_identity
 
-__all__ = ["GROUPS_KEY", "IDENTITY_KEY", "ROLE_KEY", "Settings", "prepare"]
+__all__ = ["DRAFTS_KEY", "GROUPS_KEY", "IDENTITY_KEY", "ROLE_KEY", "Settings", "prepare"]
 
-GROUPS_KEY = "radixshmem_groups"  # [[component, bytes, window blocks, kind], ...]
-IDENTITY_KEY = "radixshmem_fingerprint"
+GROUPS_KEY = "radixshmem_groups"  # [[kind, component, window tokens], ...]
+DRAFTS_KEY = "radixshmem_draft_groups"  # indexes of those of draft models on this rank
+IDENTITY_KEY = "radixshmem_identity"
 ROLE_KEY = "radixshmem_role"  # [loads, stores]
 _SPEC_MODULE = "radixshmem.integrations.vllm_offload"
 _SPEC_NAME = "RadixShmemOffloadingSpec"
@@ -76,46 +76,30 @@ def prepare(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig | None) -> N
     extra.setdefault("spec_module_path", _SPEC_MODULE)
     if kv_cache_config is None:
         return
-    extra.setdefault("offload_prompt_only", False)
     extra.setdefault("self_describing_kv_events", True)  # if there are events at all
     extra[ROLE_KEY] = [transfer.is_kv_consumer, transfer.is_kv_producer]
     # A load that fails inside the step could not be reported in time: all loads are asynchronous.
     extra["sync_load_budget_bytes"] = 0
     transfer.kv_load_failure_policy = "recompute"
-    tokens = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
-    shapes = [
-        _shape(group.kv_cache_spec, len(group.layer_names), tokens)
-        for group in kv_cache_config.kv_cache_groups
-    ]
-    groups = map_groups(shapes, copies=1)
-    extra[GROUPS_KEY] = [[s.component, s.bytes, s.window_blocks, s.kind] for s in shapes]
-    layers = [group.layer_names for group in kv_cache_config.kv_cache_groups]
-    extra[IDENTITY_KEY] = fingerprint(vllm_config, groups.groups, groups.window_blocks, layers)
+    groups = kv_cache_config.kv_cache_groups
+    extra[GROUPS_KEY] = [[*_shape(group.kv_cache_spec)] for group in groups]
+    extra[DRAFTS_KEY] = [i for i, group in enumerate(groups) if group.is_eagle_group]
+    extra[IDENTITY_KEY] = model_identity(vllm_config)
 
 
-def _shape(spec: KVCacheSpec, layers: int, block_tokens: int) -> GroupShape:
+def _shape(spec: KVCacheSpec) -> tuple[str, int, int]:
+    """The fields of a GroupShape."""
     kind = type(spec).__name__
     if isinstance(spec, UniformTypeKVCacheSpecs):
-        inner = list(spec.kv_cache_specs.values())
-        shapes = {
-            (s.component, s.window_blocks) for s in (_shape(x, 1, block_tokens) for x in inner)
-        }
-        if len(shapes) == 1:
-            component, window = shapes.pop()
-            return GroupShape(kind, component, sum(_page(x) for x in inner), window)
-        return GroupShape(kind, -1, 0)
-    size = _page(spec) * layers
+        inner = {_shape(each)[1:] for each in spec.kv_cache_specs.values()}
+        component, window = inner.pop() if len(inner) == 1 else (-1, 0)
+        return kind, component, window
     if isinstance(spec, SlidingWindowSpec):
         extra = getattr(spec, "extra_retained_tokens", 0)
         reach = max(spec.sliding_window, spec.sliding_window - 1 + extra)
-        return GroupShape(kind, ComponentType.SWA, size, -(-reach // block_tokens))
+        return kind, ComponentType.SWA, reach
     if isinstance(spec, FullAttentionSpec):
-        return GroupShape(kind, ComponentType.FULL, size)
+        return kind, ComponentType.FULL, 0
     if isinstance(spec, MambaSpec):
-        return GroupShape(kind, ComponentType.MAMBA, size)
-    return GroupShape(kind, -1, 0)
-
-
-def _page(spec: KVCacheSpec) -> int:
-    """Bytes of one block of one layer, without padding."""
-    return int(getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes))
+        return kind, ComponentType.MAMBA, 0
+    return kind, -1, 0

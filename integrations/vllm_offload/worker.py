@@ -45,9 +45,8 @@ class _GroupCopy:
                     fragments.pop()
                     begin, size = before, its_size + size
             fragments.append((begin, stride, size))
-        self._bases, self._strides, self.sizes = (
-            np.array(column, np.uint64) for column in zip(*fragments, strict=True)
-        )
+        columns = np.array(fragments, np.uint64).reshape(-1, 3).T  # none: no layer on this rank
+        self._bases, self._strides, self.sizes = map(np.ascontiguousarray, columns)
 
     def addresses(self, blocks: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
         """Where the fragments of the blocks are, shape [blocks x fragments], row by row."""
@@ -76,15 +75,7 @@ class RadixShmemWorker(base.OffloadingWorker):
         self._client = client
         self._groups = groups
         self._rank = rank
-        self._part = rank if groups.copies > 1 else 0
         self._copies = [_GroupCopy(caches, i) for i in range(len(groups.groups))]
-        for index, (group, copy) in enumerate(zip(groups.groups, self._copies, strict=True)):
-            found = int(copy.sizes.sum())
-            if found != group.bytes:
-                raise ValueError(
-                    f"KV cache group {index} has {found} bytes per block on rank {rank}, and the "
-                    f"scheduler counted on {group.bytes}"
-                )
         self._copier = copier or _copier(caches, timeout_s)
         self._store: SlotStore | None = None
         self._life = 0
@@ -95,6 +86,12 @@ class RadixShmemWorker(base.OffloadingWorker):
         self._ended_slots: set[tuple[int, int, int]] = set()
         if client.store is not None:
             self._copier.attach(client.store)
+
+    @property
+    def nonce(self) -> int:
+        """Of the server's life that its client has attached to."""
+        store = self._client.store
+        return store.nonce if store is not None else 0
 
     def submit_store(
         self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec
@@ -144,9 +141,8 @@ class RadixShmemWorker(base.OffloadingWorker):
             end = begin + size
             if size:
                 kind = group.component
-                offset = self._part * self._groups.rank_bytes(kind) + group.offset
                 addresses = copy.addresses(gpu.block_ids[begin:end])
-                yield Part(kind, slots.slots[begin:end], addresses, copy.sizes, offset)
+                yield Part(kind, slots.slots[begin:end], addresses, copy.sizes, group.offset)
             begin = end
 
     def get_finished(self) -> list[base.TransferResult]:
@@ -213,7 +209,7 @@ class RadixShmemWorker(base.OffloadingWorker):
 def _copier(caches: CanonicalKVCaches, timeout_s: float) -> Copier:
     devices = {tensor.tensor.device for tensor in caches.tensors}
     kinds = {device.type for device in devices}
-    if kinds == {"cpu"}:
+    if kinds <= {"cpu"}:
         return HostCopier()
     if kinds != {"cuda"} or len(devices) != 1:
         raise ValueError(

@@ -55,43 +55,27 @@ def test_a_block_of_several_hashes_is_named_by_its_last() -> None:
     assert path.position(live[1]) is None
 
 
-def test_groups_of_a_class_share_a_slot_rank_by_rank() -> None:
-    groups = map_groups(
-        [
-            GroupShape("SlidingWindowSpec", SWA, 100, 2),
-            GroupShape("SlidingWindowSpec", SWA, 28, 2),
-            GroupShape("FullAttentionSpec", FULL, 64),
-        ],
-        copies=4,
-    )
-    assert [g.offset for g in groups.groups] == [0, 100, 0]
-    assert groups.slot_bytes(SWA) == 4 * 128
-    assert groups.slot_bytes(FULL) == 4 * 64
-    assert groups.window_blocks == 2
-    assert groups.mask() == 3
-
-
 @pytest.mark.parametrize(
     ("shapes", "named"),
     [
-        ([GroupShape("MambaSpec", MAMBA, 8)], "no full-attention group"),
+        ([GroupShape("MambaSpec", MAMBA)], "no full-attention group"),
         (
             [
-                GroupShape("FullAttentionSpec", FULL, 8),
-                GroupShape("SlidingWindowSpec", SWA, 8, 2),
-                GroupShape("SlidingWindowSpec", SWA, 8, 4),
+                GroupShape("FullAttentionSpec", FULL),
+                GroupShape("SlidingWindowSpec", SWA, 64),
+                GroupShape("SlidingWindowSpec", SWA, 128),
             ],
             r"windows of \[2, 4\] blocks",
         ),
         (
-            [GroupShape("FullAttentionSpec", FULL, 8), GroupShape("ChunkedLocalSpec", -1, 0)],
+            [GroupShape("FullAttentionSpec", FULL), GroupShape("ChunkedLocalSpec", -1)],
             r"groups \[1\] of \(0: FullAttentionSpec, 1: ChunkedLocalSpec\)",
         ),
     ],
 )
 def test_other_mixes_are_refused_by_name(shapes: list[GroupShape], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        map_groups(shapes, copies=1)
+        map_groups(shapes, 32)
 
 
 def test_the_plugin_may_be_called_again() -> None:
