@@ -91,23 +91,21 @@ class Engine:
             config["kv_role"] = role
             config["kv_connector_extra_config"]["server_name"] = server
             transfer = KVTransferConfig(**config)
-        self.llm = LLM(
-            model=model,
-            skip_tokenizer_init=True,
-            dtype="float32",
-            max_model_len=1024,
-            block_size=BLOCK,
-            enforce_eager=True,
-            max_num_seqs=4,
-            max_num_batched_tokens=256,
-            distributed_executor_backend="uni",
-            disable_log_stats=False,
-            seed=0,
-            kv_cache_memory_bytes=64 << 20,
-            num_gpu_blocks_override=blocks,
-            kv_transfer_config=transfer,
-            **options,
-        )
+        usual: dict[str, Any] = {
+            "skip_tokenizer_init": True,
+            "dtype": "float32",
+            "max_model_len": 1024,
+            "block_size": BLOCK,
+            "enforce_eager": True,
+            "max_num_seqs": 4,
+            "max_num_batched_tokens": 256,
+            "distributed_executor_backend": "uni",
+            "disable_log_stats": False,
+            "seed": 0,
+            "kv_cache_memory_bytes": 64 << 20,
+            "num_gpu_blocks_override": blocks,
+        }
+        self.llm = LLM(model=model, kv_transfer_config=transfer, **(usual | options))
 
     def generate(
         self, prompts: Sequence[Prompt], count: int = 16
