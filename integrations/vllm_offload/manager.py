@@ -88,6 +88,9 @@ class _Pending:
     slot: int
     position: int
     words: npt.NDArray[np.uint64]  # the path, at least up to the block
+    groups: set[bytes] = field(default_factory=set)  # whose part was given to the workers
+    writing: int = 0  # parts that the workers have not reported
+    bad: bool = False  # some part cannot be had
 
 
 @dataclass(slots=True)
@@ -146,6 +149,7 @@ class RadixShmemManager(base.OffloadingManager):
         self._requests: dict[str, _Request] = {}
         self._offered: dict[str, Sequence[bytes]] = {}
         self._pending: dict[tuple[int, bytes], _Pending] = {}
+        self._gathering: dict[tuple[int, bytes], _Pending] = {}  # those of _pending that lack parts
         self._held: list[_Written] = []  # they wait for their parent block
         self._failed_slots: set[tuple[int, int]] = set()
         self._quarantine: list[_Quarantine] = []
@@ -367,14 +371,36 @@ class RadixShmemManager(base.OffloadingManager):
             self._server_lost(error)
             return base.PrepareStoreOutput([], SlotSpec.void(0), [])
         self._pending |= allocated
+        self._gathering |= allocated
         chosen: list[OffloadKey] = []
         slots: list[int] = []
         for key in keys:
-            pending = allocated.get(self._block_of(key))
+            pending = self._take_part(key)
             if pending is not None:
                 chosen.append(key)
                 slots.append(pending.slot)
         return base.PrepareStoreOutput(chosen, SlotSpec(np.array(slots, np.int32), life), [])
+
+    def _take_part(self, key: OffloadKey) -> _Pending | None:
+        """The slot that lacks the part of this key; None when it is or will be there."""
+        block = self._block_of(key)
+        pending = self._gathering.get(block)
+        group = key[-_GROUP_BYTES:]
+        if pending is None or group in pending.groups:
+            return None
+        pending.groups.add(group)
+        pending.writing += 1
+        if len(pending.groups) == self._parts[block[0]]:
+            del self._gathering[block]
+        return pending
+
+    def on_schedule_end(self, context: base.ScheduleEndContext) -> None:
+        """Parts of a slot come within one step: what is not whole by now never will be."""
+        ended = [block for block, pending in self._gathering.items() if not pending.writing]
+        for pending in self._gathering.values():
+            pending.bad = True
+        self._gathering.clear()
+        self._recycle([(block[0], self._pending.pop(block).slot) for block in ended])
 
     def _block_of(self, key: OffloadKey) -> tuple[int, bytes]:
         """(component, block hash): what a slot is of. Keys of groups of one class share it."""
@@ -385,13 +411,14 @@ class RadixShmemManager(base.OffloadingManager):
     ) -> dict[tuple[int, bytes], int]:
         """Positions of the blocks that have a key of each group of their class.
 
-        A slot holds all groups of its class; one that lacks a group would be half written.
+        A slot holds all groups of its class; one that lacks a group would be half written. States
+        of Mamba groups are offered one by one, and their slot is gathered.
         """
         whole: dict[tuple[int, bytes], int] = {}
         for block, parts in Counter(map(self._block_of, keys)).items():
             component, block_hash = block
             position = request.path.position(block_hash)
-            if position is not None and parts == self._parts[component]:
+            if position is not None and (parts == self._parts[component] or component == _MAMBA):
                 whole[block] = position
         return whole
 
@@ -443,13 +470,19 @@ class RadixShmemManager(base.OffloadingManager):
         spoiled: list[tuple[int, int]] = []
         for key in keys:
             block = self._block_of(key)
-            pending = self._pending.pop(block, None)
+            pending = self._pending.get(block)
             if pending is None:
-                continue  # another group of the same slot, or a server that was lost
+                continue  # of a server that was lost
             component, _ = block
             at = component, pending.slot
             if not success or at in self._failed_slots:
                 self._failed_slots.discard(at)
+                pending.bad = True
+            pending.writing -= 1
+            if pending.writing or block in self._gathering:
+                continue  # other parts are to come
+            del self._pending[block]
+            if pending.bad:
                 spoiled.append(at)
                 self._tell(component, [pending], there=False)
             else:
@@ -538,6 +571,7 @@ class RadixShmemManager(base.OffloadingManager):
         in_flight = [(component, p.slot) for (component, _), p in self._pending.items()]
         waiting = [(h.component, e.slot) for h in self._held for e in h.entries]
         self._pending.clear()
+        self._gathering.clear()
         self._held.clear()
         self._failed_slots.clear()
         self._recycle(waiting)
@@ -609,6 +643,7 @@ class RadixShmemManager(base.OffloadingManager):
         self.figures.lost_servers += 1
         _log.warning("radixshmem: %s; until it is back all lookups miss", error)
         self._pending.clear()
+        self._gathering.clear()
         self._held.clear()
         self._failed_slots.clear()
         for each in self._quarantine:

@@ -19,16 +19,16 @@ from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
 FULL, SWA, MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
-GROUPS = map_groups(
-    [
-        GroupShape("SlidingWindowSpec", SWA, 4096, 2),
-        GroupShape("FullAttentionSpec", FULL, 4096),
-        GroupShape("MambaSpec", MAMBA, 4096),
-    ],
-    copies=1,
-)
 WINDOW, WHOLE, STATE = range(3)
 BLOCK = 16
+GROUPS = map_groups(
+    [
+        GroupShape("SlidingWindowSpec", SWA, 2 * BLOCK),
+        GroupShape("FullAttentionSpec", FULL),
+        GroupShape("MambaSpec", MAMBA),
+    ],
+    BLOCK,
+)
 HASHES = [hashlib.sha256(f"{i}".encode()).digest() for i in range(8)]
 
 

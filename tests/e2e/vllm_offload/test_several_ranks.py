@@ -52,12 +52,19 @@ def test_two_ranks_store_and_restore_and_one_may_fail(
     want = reference.tokens(llama, [A, B])
     if axis == "pipeline_parallel_size":
         monkeypatch.setenv("VLLM_PP_LAYER_PARTITION", "3,1")  # of four layers
+    ranks_heard: list[Any] = []
+    monkeypatch.setattr(
+        "radixshmem.integrations.vllm_offload.connector.require_one_server",
+        lambda mine, ranks: ranks_heard.extend((rank, mine == its) for rank, its in ranks.items()),
+    )
     engine = start_engine(
         llama,
         transfer=_faulty(region_name, tmp_path),
         distributed_executor_backend="mp",
         **{axis: 2},
     )
+    second = (0, 1) if axis == "tensor_parallel_size" else (1, 0)  # (pipeline, tensor)
+    assert sorted(ranks_heard) == [((0, 0), True), (second, True)]
     manager = engine.manager
     pools = manager._client.geometry["pools"]
     assert pools["full"]["slot_bytes"] == SLOT_BYTES
