@@ -123,9 +123,8 @@ def _timed(call: Callable[[], object]) -> float:
 @contextlib.contextmanager
 def _ours() -> Iterator[RadixShmemManager]:
     name = own_name("bench_vllm")
-    groups = map_groups(
-        [GroupShape("FullAttentionSpec", ComponentType.FULL, _SLOT_BYTES)], copies=1
-    )
+    shape = GroupShape("FullAttentionSpec", ComponentType.FULL)
+    groups = map_groups([shape], 32).placed([[_SLOT_BYTES]], 0)
     geometry = radixshmem.Geometry(_BLOCK_TOKENS, _SLOT_BYTES)
     with (
         radix_server(name, "--data-bytes", str(_SLOTS * _SLOT_BYTES)),

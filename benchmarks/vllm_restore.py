@@ -36,9 +36,8 @@ _BLOCKS = 512
 def restore_rows(rounds: int) -> list[Row]:
     """A load of 512 blocks of 64 KiB, each scattered over 8 layers; memcpy moves whole blocks."""
     name = own_name("bench_restore")
-    groups = map_groups(
-        [GroupShape("FullAttentionSpec", ComponentType.FULL, _BLOCK_BYTES)], copies=1
-    )
+    shape = GroupShape("FullAttentionSpec", ComponentType.FULL)
+    groups = map_groups([shape], 32).placed([[_BLOCK_BYTES]], 0)
     geometry = radixshmem.Geometry(32, _BLOCK_BYTES)
     blocks = np.random.default_rng(6).permutation(_BLOCKS)
     layers = [torch.zeros((_BLOCKS, _PAGE_BYTES), dtype=torch.int8) for _ in range(_LAYERS)]
@@ -57,7 +56,7 @@ def restore_rows(rounds: int) -> list[Row]:
         views = [np.frombuffer(store.slot_view(int(slot)), np.uint8) for slot in slots]
         for value, view in enumerate(views):
             view[:] = value % 127
-        worker = RadixShmemWorker(client, groups, 0, caches)
+        worker = RadixShmemWorker(client, groups, 0, caches, timeout_s=60.0)
         source = SlotSpec(slots, store.nonce)
         target = GPULoadStoreSpec(blocks.tolist(), group_sizes=[_BLOCKS], block_indices=[0])
         samples = interleave(

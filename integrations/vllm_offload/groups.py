@@ -37,7 +37,10 @@ class GroupMap:
 
     groups: tuple[Group, ...]
     window_blocks: int  # of the sliding-window groups; 0: there are none
-    slot_bytes: tuple[int, ...] = (0,) * len(ComponentType)  # by component
+    sizes: tuple[int, ...] = (0,) * len(ComponentType)  # of a slot, by component
+
+    def slot_bytes(self, component: int) -> int:
+        return self.sizes[component]
 
     def parts(self, component: int) -> int:
         """How many groups share a slot of the pool."""

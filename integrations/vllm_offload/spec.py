@@ -72,13 +72,13 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
                 "leave it out of kv_connector_extra_config"
             )
 
-    # ------------------------------------------------------------ scheduler
-
     @classmethod
     def build_metric_definitions(
         cls, extra_config: dict[str, Any]
     ) -> dict[str, OffloadingMetricMetadata]:
         return super().build_metric_definitions(extra_config) | definitions()
+
+    # ------------------------------------------------------------ scheduler
 
     def get_manager(self) -> RadixShmemManager:
         block_tokens = self.tokens_per_block[0]
@@ -170,10 +170,10 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
     def _geometry(self, groups: GroupMap, identity: str) -> Geometry:
         return Geometry(
             self.tokens_per_block[0],
-            groups.slot_bytes[ComponentType.FULL],
-            swa_slot_bytes=groups.slot_bytes[ComponentType.SWA],
+            groups.slot_bytes(ComponentType.FULL),
+            swa_slot_bytes=groups.slot_bytes(ComponentType.SWA),
             swa_window_blocks=groups.window_blocks,
-            mamba_slot_bytes=groups.slot_bytes[ComponentType.MAMBA],
+            mamba_slot_bytes=groups.slot_bytes(ComponentType.MAMBA),
             fingerprint=identity,
         )
 

@@ -139,7 +139,7 @@ class RadixShmemWorker(base.OffloadingWorker):
         sizes = gpu.group_sizes
         for group, copy, size in zip(self._groups.groups, self._copies, sizes, strict=True):
             end = begin + size
-            if size:
+            if size and group.bytes:  # some layer of the group is on this rank
                 kind = group.component
                 addresses = copy.addresses(gpu.block_ids[begin:end])
                 yield Part(kind, slots.slots[begin:end], addresses, copy.sizes, group.offset)

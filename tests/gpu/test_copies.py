@@ -45,7 +45,9 @@ class Rig:
     def __init__(self, name: str, register: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         if not register:
             monkeypatch.setattr(cuda, "_DRIVER", "libno_such_driver.so.1")
-        groups = map_groups([GroupShape("Full", ComponentType.FULL, LAYERS * PAGE)], copies=1)
+        groups = map_groups([GroupShape("Full", ComponentType.FULL)], 16).placed(
+            [[LAYERS * PAGE]], 0
+        )
         self.layers = [
             torch.randint(-128, 128, (BLOCKS, PAGE), dtype=torch.int8, device="cuda")
             for _ in range(LAYERS)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""A spec whose last rank fails on demand, for workers in processes of their own.
+"""What tests have workers do that run in processes of their own.
 
-Tests name it by `spec_name` and `spec_module_path`, and put a file into `fault_folder` for each
-kind of transfer that is to fail.
+`FaultySpec`, named by `spec_name` and `spec_module_path`, has the last rank fail on demand: tests
+put a file into `fault_folder` for each kind of transfer that is to fail.
+`Stage`, named by `worker_extension_cls`, does for pipelines on the CPU what a trial run does on
+GPUs, and which vLLM leaves out there.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vllm.distributed import get_pp_group
 from vllm.v1.kv_offload.base import CanonicalKVCaches
 
 from radixshmem.integrations.vllm_offload import RadixShmemOffloadingSpec
 from radixshmem.integrations.vllm_offload.transfer import SlotSpec
 from radixshmem.integrations.vllm_offload.worker import RadixShmemWorker
 
-__all__ = ["FaultySpec"]
+__all__ = ["FaultySpec", "Stage"]
 
 
 class FaultySpec(RadixShmemOffloadingSpec):
@@ -44,3 +47,18 @@ def _failing(submit: Callable[..., bool], when: Path) -> Callable[..., bool]:
         return submit(job_id, *pair, **options)
 
     return call
+
+
+class Stage:
+    """Methods of vLLM's workers."""
+
+    model_runner: Any
+
+    def make_room_for_the_stage_before(self) -> None:
+        runner = self.model_runner
+        if not get_pp_group().is_first_rank:
+            runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+                batch_size=runner.max_num_tokens,
+                dtype=runner.model_config.dtype,
+                device=runner.device,
+            )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from radixshmem import ComponentType, Geometry, RadixClient, RadixError, SlotStore
 from radixshmem.integrations.vllm_offload.groups import GroupMap, GroupShape, map_groups
@@ -25,10 +25,9 @@ MODELS: dict[str, list[ComponentType]] = {
 
 
 def groups_of(model: str, ranks: int = 1) -> GroupMap:
-    return map_groups(
-        [GroupShape(c.name, c, GROUP_BYTES, WINDOW if c == SWA else 0) for c in MODELS[model]],
-        ranks,
-    )
+    window = WINDOW * BLOCK_TOKENS
+    shapes = [GroupShape(c.name, c, window if c == SWA else 0) for c in MODELS[model]]
+    return map_groups(shapes, BLOCK_TOKENS).placed([[GROUP_BYTES] * len(shapes)] * ranks, 0)
 
 
 def geometry_of(groups: GroupMap) -> Geometry:
@@ -58,8 +57,7 @@ class Workers:
         for key, slot in zip(keys, spec.slots.tolist(), strict=True):
             kind, offset = self._place(key)
             view = store.slot_view(slot, kind)
-            for rank in range(self._groups.copies):
-                begin = rank * self._groups.rank_bytes(kind) + offset
+            for rank, begin in self._ranks(kind, offset):
                 view[begin : begin + GROUP_BYTES] = content(key, rank)
         return True
 
@@ -77,8 +75,7 @@ class Workers:
         store = self._client.store
         assert store is not None
         view = store.slot_view(slot, kind)
-        for rank in range(self._groups.copies):
-            begin = rank * self._groups.rank_bytes(kind) + offset
+        for rank, begin in self._ranks(kind, offset):
             found = bytes(view[begin : begin + GROUP_BYTES])
             assert found == content(key, rank), (
                 f"{ComponentType(kind).name} slot {slot} holds other bytes than those of "
@@ -88,6 +85,11 @@ class Workers:
     def _place(self, key: bytes) -> tuple[int, int]:
         group = self._groups.groups[int.from_bytes(key[-4:], "big")]
         return int(group.component), group.offset
+
+    def _ranks(self, kind: int, offset: int) -> Iterator[tuple[int, int]]:
+        """Each rank, and where its bytes begin."""
+        of_rank = GROUP_BYTES * self._groups.parts(kind)
+        return enumerate(range(offset, self._groups.slot_bytes(kind), of_rank))
 
     def _life(self, spec: SlotSpec) -> SlotStore | None:
         try:

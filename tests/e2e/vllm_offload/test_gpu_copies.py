@@ -45,9 +45,8 @@ class Rig:
 
     def __init__(self, name: str, driver: FakeCuda, seed: int = 0) -> None:
         size = sum(PAGES)
-        self.groups = map_groups(
-            [GroupShape("Full", FULL, size), GroupShape("Window", SWA, size, 2)], copies=RANKS
-        )
+        shapes = [GroupShape("Full", FULL), GroupShape("Window", SWA, 64)]
+        self.groups = map_groups(shapes, 32).placed([[size, size]] * RANKS, RANK)
         self.gpu = FakeGpu(driver, seed)
         self.caches = [torch.zeros((BLOCKS, page + 8), dtype=torch.int8) for page in PAGES * 2]
         self.gpu.cache = [(cache.data_ptr(), cache.numel()) for cache in self.caches]

@@ -89,7 +89,7 @@ def test_groups_of_a_class_share_a_slot_rank_by_rank() -> None:
     second = groups.placed([[100, 28, 64]] * 4, 1)
     assert [g.offset for g in second.groups] == [128, 228, 64]
     assert [g.bytes for g in second.groups] == [100, 28, 64]
-    assert second.slot_bytes == (4 * 64, 4 * 128, 0)
+    assert second.sizes == (4 * 64, 4 * 128, 0)
 
 
 def test_stages_of_a_pipeline_have_as_many_bytes_as_they_have_layers() -> None:
@@ -97,7 +97,7 @@ def test_stages_of_a_pipeline_have_as_many_bytes_as_they_have_layers() -> None:
     ranks = [[30, 7], [30, 7], [10, 0], [10, 0]]  # two stages of two tensor ranks
     placed = [groups.placed(ranks, rank) for rank in range(4)]
     assert [[g.offset for g in p.groups] for p in placed] == [[0, 0], [30, 7], [60, 14], [70, 14]]
-    assert {p.slot_bytes for p in placed} == {(80, 0, 14)}
+    assert {p.sizes for p in placed} == {(80, 0, 14)}
 
 
 @pytest.mark.parametrize(("tensor", "pipeline"), [(1, 1), (2, 1), (1, 3), (2, 2), (4, 2)])

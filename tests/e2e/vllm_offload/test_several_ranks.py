@@ -61,8 +61,10 @@ def test_two_ranks_store_and_restore_and_one_may_fail(
         llama,
         transfer=_faulty(region_name, tmp_path),
         distributed_executor_backend="mp",
+        worker_extension_cls="e2e.vllm_offload.faults.Stage",
         **{axis: 2},
     )
+    engine.llm.collective_rpc("make_room_for_the_stage_before")
     second = (0, 1) if axis == "tensor_parallel_size" else (1, 0)  # (pipeline, tensor)
     assert sorted(ranks_heard) == [((0, 0), True), (second, True)]
     manager = engine.manager
