@@ -46,13 +46,21 @@ class FakeNode:
         self.client = self._client("watch")
         self.watch = Workers(self.client, self.groups)
         self.engines: list[FakeScheduler] = []
+        self.options: dict[str, Any] = {}  # of all engines
 
     def _client(self, group: str) -> RadixClient:
         return RadixClient(self.config.name, geometry_of(self.groups), group=group)
 
+    def reconnect(self) -> None:
+        """The server was replaced."""
+        self.client.close()
+        self.client = self._client("watch")
+        self.watch = Workers(self.client, self.groups)
+
     def engine(self, **options: Any) -> FakeScheduler:
         client = self._client(f"engine-{len(self.engines)}")
         manager = RadixShmemManager(client, self.groups, BLOCK_TOKENS, 1, 1000)
+        options = self.options | options
         engine = FakeScheduler(self.model, manager, Workers(client, self.groups), **options)
         self.engines.append(engine)
         return engine

@@ -442,12 +442,14 @@ class FakeScheduler:
 
     def _take(self, report: _Report) -> None:
         """The scheduler hears of a step that has ended."""
-        meta = OffloadingWorkerMetadata(completed_jobs=dict(report.done))
+        meta = WorkerMetadata(
+            completed_jobs=dict(report.done), failed_slots=set(report.failed_slots)
+        )
         self._connector.update_connector_output(
             KVConnectorOutput(
                 finished_recving=set(report.received),
                 failed_recving=set(report.failed),
-                kv_connector_worker_meta=WorkerMetadata.extend(meta, report.failed_slots),
+                kv_connector_worker_meta=meta,
             )
         )
         for request_id in report.received:
