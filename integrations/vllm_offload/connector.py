@@ -8,6 +8,7 @@ begin of a round of lookups, the end of a request, and transfers that failed.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from vllm.config import VllmConfig, get_current_vllm_config_or_none
@@ -38,20 +39,23 @@ class RadixShmemConnector(OffloadingConnector):
     ) -> None:
         prepare(vllm_config, kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
+        self._known_worker: RadixShmemWorker | None = None
         self._request_of_load: dict[int, str] = {}  # of the loads in flight
         # MultiConnector passes on one handshake of all its connectors: it is left to the others.
         top = get_current_vllm_config_or_none()
         self._alone = top is not None and top.kv_transfer_config is vllm_config.kv_transfer_config
 
-    @property
+    @cached_property
     def _manager(self) -> RadixShmemManager | None:
         manager = getattr(self.connector_scheduler, "manager", None)
         return manager if isinstance(manager, RadixShmemManager) else None
 
     @property
     def _worker(self) -> RadixShmemWorker | None:
-        worker = getattr(self.connector_worker, "worker", None)
-        return worker if isinstance(worker, RadixShmemWorker) else None
+        if self._known_worker is None:  # it is made when the KV caches are known
+            worker = getattr(self.connector_worker, "worker", None)
+            self._known_worker = worker if isinstance(worker, RadixShmemWorker) else None
+        return self._known_worker
 
     # ------------------------------------------------------------ scheduler
 
@@ -70,11 +74,10 @@ class RadixShmemConnector(OffloadingConnector):
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         if (manager := self._manager) is not None:
             meta = connector_output.kv_connector_worker_meta
-            manager.note_failures(
-                getattr(meta, "failed_slots", ()),
-                getattr(connector_output, "failed_recving", None) or (),
-            )
-            manager.note_late(getattr(meta, "late_slots", ()), getattr(meta, "ended_slots", ()))
+            failed = getattr(connector_output, "failed_recving", None) or ()
+            if meta is not None or failed:  # most steps tell nothing
+                manager.note_failures(getattr(meta, "failed_slots", ()), failed)
+                manager.note_late(getattr(meta, "late_slots", ()), getattr(meta, "ended_slots", ()))
         super().update_connector_output(connector_output)
         if manager is not None:
             manager.note_step()
@@ -126,6 +129,8 @@ class RadixShmemConnector(OffloadingConnector):
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         results = super().get_transfer_results(finished_req_ids)
+        if not self._request_of_load:
+            return results
         if (worker := self._worker) is not None:
             failed = {self._request_of_load[job] for job in worker.take_failed_loads()}
             results.failed_recving |= failed & results.finished_recving
@@ -136,13 +141,14 @@ class RadixShmemConnector(OffloadingConnector):
 
     def build_connector_worker_meta(self) -> Any:
         meta = super().build_connector_worker_meta()
-        if (worker := self._worker) is None:
+        worker = self._worker
+        if worker is None or (meta is None and not worker.has_slot_news):
             return meta
-        late, ended = worker.take_late_slots(), worker.take_ended_slots()
-        if meta is None and not late and not ended:
-            return None
         return WorkerMetadata.extend(
-            meta or OffloadingWorkerMetadata(), worker.take_failed_slots(), late, ended
+            meta or OffloadingWorkerMetadata(),
+            worker.take_failed_slots(),
+            worker.take_late_slots(),
+            worker.take_ended_slots(),
         )
 
     # ------------------------------------------------------------ metrics

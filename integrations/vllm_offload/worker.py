@@ -186,6 +186,11 @@ class RadixShmemWorker(base.OffloadingWorker):
         failed, self._failed_slots = self._failed_slots, set()
         return failed
 
+    @property
+    def has_slot_news(self) -> bool:
+        """Whether there are late or ended slots to take."""
+        return bool(self._late_slots or self._ended_slots)
+
     def take_late_slots(self) -> set[tuple[int, int, int]]:
         """(rank, component, slot)."""
         late, self._late_slots = self._late_slots, set()
