@@ -31,6 +31,7 @@ _LAYERS = 8
 _PAGE_BYTES = 8192  # of one block of one layer
 _BLOCK_BYTES = _LAYERS * _PAGE_BYTES
 _BLOCKS = 512
+_TIMEOUT_S = 60.0  # of a load
 
 
 def restore_rows(rounds: int) -> list[Row]:
@@ -56,7 +57,7 @@ def restore_rows(rounds: int) -> list[Row]:
         views = [np.frombuffer(store.slot_view(int(slot)), np.uint8) for slot in slots]
         for value, view in enumerate(views):
             view[:] = value % 127
-        worker = RadixShmemWorker(client, groups, 0, caches, timeout_s=60.0)
+        worker = RadixShmemWorker(client, groups, 0, caches, _TIMEOUT_S)
         source = SlotSpec(slots, store.nonce)
         target = GPULoadStoreSpec(blocks.tolist(), group_sizes=[_BLOCKS], block_indices=[0])
         samples = interleave(
