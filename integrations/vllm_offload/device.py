@@ -112,7 +112,9 @@ def _batched_copy() -> Any:
 
     def copy(sources: Addresses, targets: Addresses, sizes: Addresses, _: Any) -> None:
         operations.swap_blocks_batch(
-            *(torch.from_numpy(array.view(np.int64)) for array in (sources, targets, sizes))
+            torch.from_numpy(sources.view(np.int64)),
+            torch.from_numpy(targets.view(np.int64)),
+            torch.from_numpy(sizes.view(np.int64)),
         )
 
     return copy

@@ -115,7 +115,7 @@ class RadixShmemWorker(base.OffloadingWorker):
         parts = list(self._parts(gpu, slots))
         try:
             self._copy(job_id, parts, slots.life, is_store)
-        except RadixError as error:
+        except (RadixError, IndexError, ValueError) as error:
             self._refused.append(base.TransferResult(job_id, True, 0, 0.0))
             self._note_failure(job_id, is_store, parts, str(error))
 
