@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -53,10 +54,12 @@ class WorkerMetadata(OffloadingWorkerMetadata):
         cls,
         meta: OffloadingWorkerMetadata,
         failed: set[tuple[int, int]],
-        late: set[tuple[int, int, int]],
-        ended: set[tuple[int, int, int]],
+        late: Set[tuple[int, int, int]] = frozenset(),
+        ended: Set[tuple[int, int, int]] = frozenset(),
     ) -> WorkerMetadata:
-        return cls(**_values(meta), failed_slots=failed, late_slots=late, ended_slots=ended)
+        return cls(
+            **_values(meta), failed_slots=failed, late_slots=set(late), ended_slots=set(ended)
+        )
 
     def aggregate(self, other: Any) -> WorkerMetadata:
         merged = super().aggregate(other)

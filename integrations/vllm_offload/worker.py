@@ -69,7 +69,7 @@ class RadixShmemWorker(base.OffloadingWorker):
         groups: GroupMap,
         rank: int,
         caches: CanonicalKVCaches,
-        timeout_s: float,
+        timeout_s: float = 60.0,
         copier: Copier | None = None,
     ) -> None:
         self._client = client
