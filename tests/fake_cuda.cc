@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -19,6 +20,9 @@ constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kInvalidContext = 201;
 constexpr int kAlreadyRegistered = 712;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureGlobal = 0;
+constexpr int kCaptureRelaxed = 2;
 constexpr auto kDeadline = std::chrono::seconds(60);
 
 struct Call {
@@ -43,11 +47,18 @@ std::mutex mutex;
 std::condition_variable changed;
 State state;
 thread_local void* current = nullptr;
+thread_local int capture_mode = kCaptureGlobal;
 int primary_context = 0;
 
 bool mapped(std::uint64_t address) {
   unsigned char resident = 0;
   return ::mincore(reinterpret_cast<void*>(address / 4096 * 4096), 1, &resident) == 0;
+}
+
+// What the driver refuses before it looks further; another thread might be capturing a graph.
+int refused() {
+  if (current == nullptr) return kInvalidContext;
+  return capture_mode == kCaptureRelaxed ? kSuccess : kCaptureUnsupported;
 }
 
 bool overlaps(std::uint64_t begin, std::uint64_t end) {
@@ -61,7 +72,7 @@ bool overlaps(std::uint64_t begin, std::uint64_t end) {
 }
 
 int register_locked(std::uint64_t begin, std::uint64_t bytes) {
-  if (current == nullptr) return kInvalidContext;
+  if (const int code = refused(); code != kSuccess) return code;
   if (state.registrations++ == state.fail_at) return state.fail_code;
   if (overlaps(begin, begin + bytes)) return kAlreadyRegistered;
   if (!mapped(begin) || !mapped(begin + bytes - 1)) return kInvalidValue;
@@ -73,7 +84,9 @@ int register_locked(std::uint64_t begin, std::uint64_t bytes) {
 
 extern "C" {
 
-int cuInit(unsigned) { return state.init_code; }
+int cuInit(unsigned) {
+  return state.init_code;
+}
 int cuGetErrorName(int code, const char** name) {
   *name = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE";
   return kSuccess;
@@ -105,6 +118,10 @@ int cuCtxSetCurrent(void* context) {
   current = context;
   return kSuccess;
 }
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return kSuccess;
+}
 
 int cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned) {
   const auto begin = reinterpret_cast<std::uint64_t>(pointer);
@@ -120,7 +137,7 @@ int cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned) {
 int cuMemHostUnregister(void* pointer) {
   const auto begin = reinterpret_cast<std::uint64_t>(pointer);
   const std::lock_guard lock(mutex);
-  int code = current == nullptr ? kInvalidContext : kSuccess;
+  int code = refused();
   if (!mapped(begin) || state.registered.erase(begin) == 0) code = kInvalidValue;
   state.calls.push_back({1, begin, 0, code});
   changed.notify_all();
@@ -143,9 +160,8 @@ void fake_allow(std::int64_t registrations) {
 // Waits until that many calls were made. Returns: whether they were.
 int fake_await_calls(std::int64_t count) {
   std::unique_lock lock(mutex);
-  return changed.wait_for(lock, kDeadline, [count] {
-    return static_cast<std::int64_t>(state.calls.size()) >= count;
-  });
+  return changed.wait_for(
+      lock, kDeadline, [count] { return static_cast<std::int64_t>(state.calls.size()) >= count; });
 }
 std::int64_t fake_call_count() {
   const std::lock_guard lock(mutex);
@@ -168,6 +184,10 @@ int fake_covers(std::uint64_t begin, std::uint64_t bytes) {
   if (after == state.registered.begin()) return 0;
   --after;
   return begin + bytes <= after->first + after->second;
+}
+// Returns: whether the calling thread is as it was: no context, and not relaxed.
+int fake_thread_is_clean() {
+  return current == nullptr && capture_mode == kCaptureGlobal;
 }
 std::int64_t fake_retained() {
   const std::lock_guard lock(mutex);

@@ -92,6 +92,11 @@ class FakeCuda:
         return bool(self._calls.fake_covers(ctypes.c_uint64(address), ctypes.c_uint64(size)))
 
     @property
+    def thread_is_clean(self) -> bool:
+        """Whether the calling thread has no context, and the usual way to capture graphs."""
+        return bool(self._calls.fake_thread_is_clean())
+
+    @property
     def retained(self) -> int:
         return int(self._calls.fake_retained())
 

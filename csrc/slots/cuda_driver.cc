@@ -16,6 +16,7 @@ constexpr int kSuccess = 0;
 constexpr int kDeinitialized = 4;  // the process ends, and the driver went first
 constexpr unsigned kPortable = 0x01;
 constexpr unsigned kReadOnly = 0x08;
+constexpr int kCaptureRelaxed = 2;
 
 struct Functions {
   int (*init)(unsigned) = nullptr;
@@ -26,6 +27,7 @@ struct Functions {
   int (*release)(int) = nullptr;
   int (*current)(Context*) = nullptr;
   int (*set_current)(Context) = nullptr;
+  int (*exchange_capture_mode)(int*) = nullptr;
   int (*register_memory)(void*, std::size_t, unsigned) = nullptr;
   int (*unregister_memory)(void*) = nullptr;
 };
@@ -58,6 +60,7 @@ Result<Functions> find_functions(void* library, const std::string& path) {
   need("cuDevicePrimaryCtxRelease_v2", f.release);
   need("cuCtxGetCurrent", f.current);
   need("cuCtxSetCurrent", f.set_current);
+  need("cuThreadExchangeStreamCaptureMode", f.exchange_capture_mode);
   need("cuMemHostRegister_v2", f.register_memory);
   need("cuMemHostUnregister", f.unregister_memory);
   if (missing != nullptr) return no_driver(path + " has no " + missing);
@@ -111,14 +114,20 @@ class CudaDriver final : public HostPinner {
   }
 
  private:
+  // An engine may be capturing a CUDA graph in another thread. Unless this thread says that it does
+  // not care, the call would be refused, and the capture spoilt.
   template <typename Call>
   int in_context(Call call) {
+    int mode = kCaptureRelaxed;
+    if (const int code = f_.exchange_capture_mode(&mode); code != kSuccess) return code;
     Context before = nullptr;
-    if (const int code = f_.current(&before); code != kSuccess) return code;
-    if (before == context_) return call();
-    if (const int code = f_.set_current(context_); code != kSuccess) return code;
-    const int code = call();
-    f_.set_current(before);
+    int code = f_.current(&before);
+    if (code == kSuccess && before != context_) code = f_.set_current(context_);
+    if (code == kSuccess) {
+      code = call();
+      if (before != context_) f_.set_current(before);
+    }
+    f_.exchange_capture_mode(&mode);
     return code;
   }
 

@@ -235,4 +235,5 @@ class Lane:
         del self._running[run.transfer.job_id]
         if not ended:
             self._late.append(run)
-        return Outcome(run.transfer, run.error, run.bytes, now - run.begin, ended)
+        copied = run.bytes if run.error is None else 0
+        return Outcome(run.transfer, run.error, copied, now - run.begin, ended)

@@ -63,6 +63,7 @@ def test_all_slots_are_registered_in_order_and_given_back_in_reverse(
     assert [(c.name, c.address, c.code) for c in given_back] == [
         ("unregister", begin, 0) for begin in reversed(begins)
     ]
+    assert fake.thread_is_clean, "that gave it back"
 
 
 def test_it_goes_on_in_the_background_and_tells_how_far_it_is(
