@@ -55,6 +55,13 @@ class EventLog:
         self._announced |= new
         self._note(False, new.values())
 
+    def found(self, key: OffloadKey) -> base.LookupResult:
+        """A lookup found the block: a HIT. vLLM can tell what is in it only if it was looked up."""
+        suffix = key[-len(self._suffixes[0]) :]
+        if suffix in self._suffixes:
+            self.announce([key[: -len(suffix)]])
+        return base.LookupResult.HIT
+
     def withdraw(self, block_hashes: Iterable[bytes]) -> None:
         """These blocks did not get there: vLLM forgets what it noted of them to be announced."""
         gone = list(block_hashes)

@@ -157,6 +157,7 @@ class RadixShmemManager(base.OffloadingManager):
         self._told_of_flush = hasattr(base.OffloadingManager, "on_reset_flushed")
         self._late: set[tuple[int, int, int]] = set()  # (rank, component, slot)
         self._withheld: set[tuple[int, int]] = set()  # to recycle when they are not late any more
+        self._lost = False  # the server, as far as was told
         self.figures = Figures()
         self._meter = Meter(self.figures, self._gauges)
         self.reset_done = True  # whether the last reset reached the index
@@ -257,20 +258,20 @@ class RadixShmemManager(base.OffloadingManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> base.LookupResult:
         # Called for each block of each group: what the round found is one look into a dict.
         request = self._requests.get(req_context.req_id)
-        if request is None or not self._loads:
+        if request is None:
             return _MISS
         if key in request.hits:
-            return _HIT
+            return _HIT if self._events is None else self._events.found(key)
         return self._lookup_first_or_missing(request, key)
 
     def _lookup_first_or_missing(self, request: _Request, key: OffloadKey) -> base.LookupResult:
         """The first lookup of a round, which makes its query, and those that are no hit."""
-        if request.banned:
+        if request.banned or not self._loads:
             return _MISS
         if request.found is None:
             self._find(request)
             if key in request.hits:
-                return _HIT
+                return _HIT if self._events is None else self._events.found(key)
         if self._block_of(key) in self._pending:
             return _PENDING
         if request.pull is not None:
@@ -289,9 +290,8 @@ class RadixShmemManager(base.OffloadingManager):
         except RadixError as error:
             self._server_lost(error)
         else:
+            self._server_answers()
             request.hits = self._slots_by_key(request.path, request.found)
-            if self._events is not None:
-                self._events.announce(request.path.hashes(0, request.found.common_hit))
 
     def _query(self, request: _Request, words: npt.NDArray[np.uint64]) -> _Found:
         if not request.pulled:
@@ -607,6 +607,7 @@ class RadixShmemManager(base.OffloadingManager):
         except RadixError as error:
             self._server_lost(error)
             return {"pinned_requests": 0}
+        self._server_answers()
         return {"cache_usage_perc": used, "pinned_requests": pinned}
 
     def shutdown(self) -> None:
@@ -638,10 +639,17 @@ class RadixShmemManager(base.OffloadingManager):
         except RadixError as error:
             self._server_lost(error)
 
+    def _server_answers(self) -> None:
+        if self._lost:
+            _log.warning("radixshmem: the server is back")
+        self._lost = False
+
     def _server_lost(self, error: RadixError) -> None:
         """Slot ids of a server that has closed or was replaced are void."""
-        self.figures.lost_servers += 1
-        _log.warning("radixshmem: %s; until it is back all lookups miss", error)
+        if not self._lost:
+            self.figures.lost_servers += 1
+            _log.warning("radixshmem: %s; until it is back all lookups miss", error)
+        self._lost = True
         self._pending.clear()
         self._gathering.clear()
         self._held.clear()

@@ -103,6 +103,22 @@ def test_evictions_by_another_process_are_taken_back(
     assert engine.generate([A])[1] == [left * BLOCK]
 
 
+def test_what_is_not_looked_up_is_not_announced(
+    telling: RadixServer, start: Callable[[], tuple[Engine, Router]]
+) -> None:
+    engine, router = start()
+    engine.store([A])
+    engine.generate([A[: 4 * BLOCK + 2]], 1)
+    assert engine.manager._events is not None
+    engine.manager._events.forget()  # as after an overrun
+    engine.settle()
+    assert router.stored == {}
+    assert engine.generate([A])[1] == [10 * BLOCK]
+    engine.settle()
+    assert len(router.stored) == 6, "4 blocks vLLM had itself"
+    assert {event.block_size for event in router.stored.values()} == {BLOCK}, "complete"
+
+
 def test_a_reset_takes_everything_back(
     telling: RadixServer, start: Callable[[], tuple[Engine, Router]]
 ) -> None:

@@ -9,10 +9,12 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from e2e.harness import eventually
 from e2e.vllm_offload.engines import BLOCK, Engine, prompt
 
 from radixshmem.integrations.vllm_offload import RadixShmemOffloadingSpec
 from radixshmem.integrations.vllm_offload.metrics import GAUGES, PREFIX, Figures, Meter
+from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
 A = prompt(1, 10 * BLOCK + 4)
@@ -71,6 +73,37 @@ def test_an_engine_shows_what_it_stored_loaded_and_failed_to(
     assert engine.generate([A])[0] == want
     engine.settle()
     assert _metrics(engine)[PREFIX + "failed_loads"] == 1
+
+
+def test_a_server_that_closed_is_counted_and_told_once(
+    llama: str,
+    region_name: str,
+    start_engine: Callable[..., Engine],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = ServerConfig(region_name, data_bytes="16M")
+    with RadixServer(config):
+        engine = start_engine(llama)
+        engine.generate([A])
+        engine.settle()
+    for _ in range(3):
+        assert engine.generate([A], 1)[1] == [10 * BLOCK], "vLLM's own cache"
+        engine.forget()
+        assert engine.generate([A], 1)[1] == [0]
+    assert engine.manager.figures.lost_servers == 1
+    assert caplog.text.count("until it is back") == 1
+    with RadixServer(config):
+
+        def stored() -> bool:
+            engine.generate([A], 1)
+            engine.settle()
+            return engine.manager.figures.stored_blocks == 20
+
+        eventually(stored, "the engine stores in the server that came back")
+        engine.forget()
+        assert engine.generate([A], 1)[1] == [10 * BLOCK]
+        assert caplog.text.count("is back") == 2
+        assert engine.manager.figures.lost_servers == 1
 
 
 def _fail(*_: object) -> int:
