@@ -12,7 +12,7 @@ from e2e.vllm_offload.engines import BLOCK, Engine, Prompt, prompt
 from vllm.config import KVEventsConfig
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
 
-from radixshmem import RadixClient
+from radixshmem import RadixClient, RadixError
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
@@ -159,4 +159,4 @@ def test_a_server_without_a_ring_is_named_and_nothing_is_told(
 
 
 def _fail(*_: object) -> int:
-    raise ValueError("made to fail by a test")
+    raise RadixError("made to fail by a test")

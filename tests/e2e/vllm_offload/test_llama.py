@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from e2e.vllm_offload.engines import BLOCK, Engine, Prompt, prompt
 
-from radixshmem import RadixClient
+from radixshmem import RadixClient, RadixError
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
@@ -192,4 +192,4 @@ def test_the_cache_of_another_model_is_refused(
 
 
 def _fail(*_: object) -> int:
-    raise ValueError("made to fail by a test")
+    raise RadixError("made to fail by a test")

@@ -12,6 +12,7 @@ import pytest
 from e2e.harness import eventually
 from e2e.vllm_offload.engines import BLOCK, Engine, prompt
 
+from radixshmem import RadixError
 from radixshmem.integrations.vllm_offload import RadixShmemOffloadingSpec
 from radixshmem.integrations.vllm_offload.metrics import GAUGES, PREFIX, Figures, Meter
 from radixshmem_core.config import ServerConfig
@@ -107,4 +108,4 @@ def test_a_server_that_closed_is_counted_and_told_once(
 
 
 def _fail(*_: object) -> int:
-    raise ValueError("made to fail by a test")
+    raise RadixError("made to fail by a test")

@@ -12,6 +12,7 @@ import pytest
 from e2e.vllm_offload.engines import BLOCK, Engine, prompt
 from vllm.config import KVTransferConfig
 
+from radixshmem import RadixError
 from radixshmem.integrations.vllm_offload.metrics import PREFIX
 from radixshmem_core.server import RadixServer
 
@@ -89,4 +90,4 @@ def test_another_connector_may_restore_what_is_found_here_too(
 
 
 def _fail(*_: object) -> int:
-    raise ValueError("made to fail by a test")
+    raise RadixError("made to fail by a test")
