@@ -301,6 +301,10 @@ class RadixShmemManager(base.OffloadingManager):
         if request.pull is not None and not request.pull.runs():
             pull, request.pull = request.pull, None
             result = pull.result()
+            if result is None:
+                self.figures.failed_pulls += 1
+            else:
+                self.figures.pulled_blocks += result.common_hit - pull.local_hit
         if result is None:
             result = self._client.query(words, self._mask, local_only=True, lock=True)
         return result

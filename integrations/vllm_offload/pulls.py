@@ -36,6 +36,11 @@ class Pull:
         """Blocks that are local when it has ended well."""
         return int(self._job.planned_hit)
 
+    @property
+    def local_hit(self) -> int:
+        """Blocks that were local when it began."""
+        return int(self._job.local_hit)
+
     def runs(self) -> bool:
         return not self._job.done() and time.monotonic() < self._give_up_at
 

@@ -36,13 +36,24 @@ def start_openai(region_name: str, llama: str, tmp_path: Path) -> Callable[..., 
     }
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
 
-    def start(number: int = 0) -> OpenAIServer:
+    files = {
+        "kv_connector": "ExampleConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"shared_storage_path": str(tmp_path)},
+    }
+    multi = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"connectors": [transfer, files]},
+    }
+
+    def start(number: int = 0, *, in_multi: bool = False) -> OpenAIServer:
         return OpenAIServer(
             *(tmp_path / f"server{number}.log", llama, "--tokenizer", tokenizer),
             *("--dtype", "float32", "--max-model-len", "1024", "--block-size", str(BLOCK)),
             *("--max-num-batched-tokens", "256", "--max-num-seqs", "4", "--enforce-eager"),
             *("--kv-cache-memory-bytes", str(64 << 20), "--enable-prompt-tokens-details"),
-            *("--kv-transfer-config", json.dumps(transfer)),
+            *("--kv-transfer-config", json.dumps(multi if in_multi else transfer)),
             *("--kv-events-config", json.dumps(events)),
         )
 
@@ -90,9 +101,10 @@ def test_a_completion_is_restored_after_the_server_was_killed(
     start_openai: Callable[..., OpenAIServer],
 ) -> None:
     want = reference.tokens(llama, [A])
-    with start_openai(0) as server:
+    with start_openai(0, in_multi=True) as server:
         assert server.complete(A)["choices"][0]["token_ids"] == want[0]
         server.complete([3, 4, 5], 1)
+        assert _value(server.get("/metrics"), PREFIX + "stored_blocks_total") == 10
         server.kill()
     with start_openai(1) as server:
         answer = server.complete(A)

@@ -162,22 +162,30 @@ def test_fetched_blocks_are_used(
 
 
 def test_what_arrived_of_a_fetch_is_used(
-    steps: Steps, pulling: tuple[str, FakeJob], want: list[list[int]]
+    engine: Engine, steps: Steps, pulling: tuple[str, FakeJob], want: list[list[int]]
 ) -> None:
+    before = engine.manager.figures.pulled_blocks
     name, job = pulling
     job.arrive(3)
     assert steps.finish(name) == (want[0], 3 * BLOCK)
+    assert engine.manager.figures.pulled_blocks - before == 3
 
 
 @pytest.mark.parametrize(
     "error", [RadixError("the peer is gone"), RuntimeError("cancelled"), TimeoutError("too late")]
 )
 def test_a_failed_fetch_leaves_what_is_local(
-    steps: Steps, pulling: tuple[str, FakeJob], want: list[list[int]], error: Exception
+    engine: Engine,
+    steps: Steps,
+    pulling: tuple[str, FakeJob],
+    want: list[list[int]],
+    error: Exception,
 ) -> None:
+    before = engine.manager.figures.failed_pulls
     name, job = pulling
     job.fail(error)
     assert steps.finish(name) == (want[0], 0)
+    assert engine.manager.figures.failed_pulls - before == 1
 
 
 def test_a_failed_fetch_does_not_concern_others(
