@@ -13,11 +13,13 @@ from typing import Any
 
 from vllm.config import VllmConfig, get_current_vllm_config_or_none
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
     OffloadingConnectorMetadata,
     OffloadingWorkerMetadata,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
@@ -70,6 +72,22 @@ class RadixShmemConnector(OffloadingConnector):
         if (manager := self._manager) is not None:
             manager.begin_round(request.request_id, request.num_tokens)
         return super().get_num_new_matched_tokens(request, num_computed_tokens)
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
+        for request in scheduler_output.scheduled_new_reqs:
+            self._forget_blocks(request.req_id)
+        return super().build_connector_meta(scheduler_output)
+
+    def _forget_blocks(self, request_id: str) -> None:
+        """All blocks of a request are about to be told anew.
+
+        vLLM appends them to those it knows, which is right only for the first time; but each turn
+        of a streaming session is scheduled like a new request, and its blocks would be stored from
+        wrong places.
+        """
+        states = getattr(self.connector_scheduler, "_req_status", {})
+        for group in getattr(states.get(request_id), "group_states", ()):
+            group.block_ids.clear()
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         if (manager := self._manager) is not None:
