@@ -151,6 +151,28 @@ def test_two_models_work_on_two_servers(
         replica.kill()
 
 
+def test_a_closed_server_is_told_once(
+    gemma: str,
+    reference: Any,
+    region_name: str,
+    start_engine: Callable[..., Engine],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not for each lookup, of which there is one for each block of each group."""
+    want = reference.tokens(gemma, [A])
+    with RadixServer(ServerConfig(region_name, data_bytes="16M", swa_ratio=0.4)):
+        engine = start_engine(gemma)
+        engine.store([A])
+    for _ in range(3):
+        assert engine.generate([A]) == (want, [0])
+        engine.settle()
+        engine.forget()
+    told = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 1, told
+    assert "until it is back" in told[0].getMessage()
+    assert engine.manager.figures.lost_servers == 1
+
+
 def test_servers_come_and_go_under_load(
     want: list[list[int]],
     region_name: str,
