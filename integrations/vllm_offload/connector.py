@@ -46,6 +46,7 @@ class RadixShmemConnector(OffloadingConnector):
         # MultiConnector passes on one handshake of all its connectors: it is left to the others.
         top = get_current_vllm_config_or_none()
         self._alone = top is not None and top.kv_transfer_config is vllm_config.kv_transfer_config
+        self._preempted: dict[str, int] = {}  # how often; of those that came back at least once
 
     @cached_property
     def _manager(self) -> RadixShmemManager | None:
@@ -69,9 +70,23 @@ class RadixShmemConnector(OffloadingConnector):
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
+        if self._comes_back(request):
+            return None, False
         if (manager := self._manager) is not None:
             manager.begin_round(request.request_id, request.num_tokens)
         return super().get_num_new_matched_tokens(request, num_computed_tokens)
+
+    def _comes_back(self, request: Request) -> bool:
+        """Whether this is the first round of a request since it was preempted.
+
+        It is asked again one step later: before 0.33 vLLM ends with an assertion when a request is
+        preempted and gets a load in one step, which happens when all running ones are reset.
+        """
+        times = request.num_preemptions
+        if times == self._preempted.get(request.request_id, 0):
+            return False
+        self._preempted[request.request_id] = times
+        return True
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         for request in scheduler_output.scheduled_new_reqs:
@@ -103,16 +118,19 @@ class RadixShmemConnector(OffloadingConnector):
     def request_finished(
         self, request: Request, block_ids: list[int]
     ) -> tuple[bool, dict[str, Any] | None]:
-        if (manager := self._manager) is not None:
-            manager.end_request(request.request_id)
+        self._request_ends(request)
         return super().request_finished(request, block_ids)
 
     def request_finished_all_groups(
         self, request: Request, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
+        self._request_ends(request)
+        return super().request_finished_all_groups(request, block_ids)
+
+    def _request_ends(self, request: Request) -> None:
+        self._preempted.pop(request.request_id, None)
         if (manager := self._manager) is not None:
             manager.end_request(request.request_id)
-        return super().request_finished_all_groups(request, block_ids)
 
     def reset_cache(self) -> bool | None:
         reset = super().reset_cache()
