@@ -57,9 +57,9 @@ class FakeNode:
         self.client = self._client("watch")
         self.watch = Workers(self.client, self.groups)
 
-    def engine(self, **options: Any) -> FakeScheduler:
+    def engine(self, *, block_tokens: int = BLOCK_TOKENS, **options: Any) -> FakeScheduler:
         client = self._client(f"engine-{len(self.engines)}")
-        manager = RadixShmemManager(client, self.groups, BLOCK_TOKENS, 1, 1000)
+        manager = RadixShmemManager(client, self.groups, block_tokens, 1, 1000)
         options = self.options | options
         engine = FakeScheduler(self.model, manager, Workers(client, self.groups), **options)
         self.engines.append(engine)

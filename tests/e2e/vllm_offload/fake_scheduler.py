@@ -125,7 +125,7 @@ class FakeScheduler:
         self.failing_stores = 0
         self.failing_loads = 0
         self.server_may_go = False
-        self._workers = workers
+        self.workers = workers
         self._connector: Any = RadixShmemConnector.__new__(RadixShmemConnector)
         self._connector.connector_scheduler = self
         self._connector.connector_worker = None
@@ -426,14 +426,14 @@ class FakeScheduler:
 
     def _transfer(self, job: _Job, report: _Report) -> None:
         if job.is_store:
-            if job.fails or not self._done(self._workers.store(job.keys, job.spec)):
+            if job.fails or not self._done(self.workers.store(job.keys, job.spec)):
                 report.failed_slots |= {
                     (int(self.kinds[int.from_bytes(key[-4:], "big")]), slot)
                     for key, slot in zip(job.keys, job.spec.slots.tolist(), strict=True)
                 }
             return
         report.received.add(job.request.request_id)
-        if job.fails or not self._done(self._workers.load(job.keys, job.spec)):
+        if job.fails or not self._done(self.workers.load(job.keys, job.spec)):
             report.failed.add(job.request.request_id)
 
     def _done(self, good: bool) -> bool:
