@@ -7,6 +7,7 @@ python benchmarks/vllm_process.py ROUNDS    writes the rows as JSON to its stand
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -33,6 +34,8 @@ def main() -> int:
     from vllm_restore import restore_rows
     from vllm_steps import engine_rows
 
+    gc.collect()
+    gc.freeze()  # as vLLM does: what was imported is not searched for garbage again
     with tempfile.TemporaryDirectory(prefix="radix_bench_") as folder:
         rows = [*call_rows(rounds), *restore_rows(rounds), *engine_rows(5, Path(folder))]
     with answer:
