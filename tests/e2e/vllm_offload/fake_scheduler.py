@@ -53,6 +53,7 @@ class Request:
         self.block_hashes = chain(blocks)
         self.num_prompt_blocks = len(blocks)
         self.kv_transfer_params = None
+        self.num_preemptions = 0
         self.state = "waiting"  # loading, running, finished
         self.computed = 0  # blocks
         self.next_stored: list[int] = []  # of each group
@@ -129,6 +130,7 @@ class FakeScheduler:
         self._connector: Any = RadixShmemConnector.__new__(RadixShmemConnector)
         self._connector.connector_scheduler = self
         self._connector.connector_worker = None
+        self._connector._preempted = {}
         self._connector._bounding_group_ids = ()
         self._tracked: dict[str, Request] = {}
         self._gpu: set[bytes] = set()  # vLLM's own prefix cache
@@ -167,6 +169,7 @@ class FakeScheduler:
         request.state = "waiting"
         request.computed = 0
         self._preempted.append(request.request_id)
+        request.num_preemptions += 1
 
     def forget(self) -> None:
         """Empty vLLM's own prefix cache."""
