@@ -135,8 +135,8 @@ class Engine:
         """Nothing is pinned, being stored or remembered of a request that has ended."""
         self.settle()
         manager = self.manager
-        assert manager._pending == {}
-        assert manager._held == []
+        assert manager.stores.empty
+        assert manager.quarantine.empty
         assert [r for r in manager._requests.values() if r.found is not None or r.loads] == []
         assert manager._client.index._index.pins() == []
 

@@ -116,12 +116,10 @@ class FakeNode:
         """Every slot can be had: none is pinned, being written or lost. Drops what is cached."""
         for engine in self.engines:
             manager = engine.manager
-            assert manager._pending == {}
-            assert manager._held == []
+            assert manager.stores.empty
+            assert manager.quarantine.empty
             assert manager._requests == {}
             assert manager._offered == {}
-            assert manager._quarantine == []
-            assert manager._failed_slots == set()
         assert self.client.index._index.pins() == []
         store = self.client.store
         assert store is not None

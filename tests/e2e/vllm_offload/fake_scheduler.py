@@ -147,7 +147,7 @@ class FakeScheduler:
         self._running_jobs: dict[int, _Job] = {}  # in the workers
         self._reports: list[_Report] = []
         if end_last:
-            manager._told_of_flush = True
+            manager.quarantine.told_of_flush = True
 
     # ------------------------------------------------------------ what a test does
 

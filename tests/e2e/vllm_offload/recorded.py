@@ -136,7 +136,7 @@ class Recorder:
         if slots or requests:
             stores = [
                 [component, self._names[pending.block_hash]]
-                for (component, _), pending in self._manager._pending.items()
+                for (component, _), pending in self._manager.stores._pending.items()
                 if (component, pending.slot) in slots
             ]
             loads = sorted(self._numbers[request_id] for request_id in requests)

@@ -96,7 +96,7 @@ class Replay:
     def _note_failures(self, line: Line) -> None:
         self._bad_stores = {(component, _hash(name)) for component, name in line["stores"]}
         self._bad_loads = set(line["loads"])
-        slots = {(c, self._manager._pending[c, h].slot) for c, h in self._bad_stores}
+        slots = {(c, self._manager.stores._pending[c, h].slot) for c, h in self._bad_stores}
         self._manager.note_failures(slots, {str(number) for number in self._bad_loads})
 
     def _lookup(self, line: Line) -> None:

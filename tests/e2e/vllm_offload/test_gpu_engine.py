@@ -60,9 +60,9 @@ def settle(engine: Engine) -> None:
     """Until no store is under way."""
     for _ in range(200):
         engine.settle()
-        if not engine.manager._pending:
+        if engine.manager.stores.empty:
             return
-    raise AssertionError(engine.manager._pending)
+    raise AssertionError("stores are still under way")
 
 
 @pytest.mark.parametrize("registered", [0, 3, -1])
@@ -117,13 +117,15 @@ def test_slots_of_a_late_store_come_back_when_it_has_ended(
     settle(engine)
     manager = engine.manager
     assert manager.figures.failed_stores >= 10
-    assert manager._client.mempool_used() == len(manager._withheld) >= 10, "not for anybody else"
+    assert manager._client.mempool_used() == manager.quarantine.withheld >= 10, (
+        "not for anybody else"
+    )
     gpu.stores.hangs = False
     gpu.transfers_first()
     settle(engine)
     engine.settle()
     assert manager._client.mempool_used() == 0
-    assert manager._late == manager._withheld == set()
+    assert manager.quarantine.empty
     engine.forget()
     assert engine.generate([A]) == (want, [0])
 

@@ -44,7 +44,7 @@ def manager(region_name: str) -> Iterator[RadixShmemManager]:
         client.wait_ready(10)
         manager = RadixShmemManager(client, GROUPS, BLOCK, PER_BLOCK, 1000)
         yield manager
-        assert manager._pending == manager._gathering == {}
+        assert manager.stores.empty
         assert _used(client) == [client.total_blocks(), _states(client)], "nothing leaked"
 
 

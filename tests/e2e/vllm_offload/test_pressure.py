@@ -255,7 +255,7 @@ def test_aborts_while_transfers_run(
     steps.abort(storing)
     steps.step(3)
     slow.finish()
-    steps.until(lambda: not engine.manager._pending, "the end of the stores")
+    steps.until(lambda: engine.manager.stores.empty, "the end of the stores")
     engine.forget()
     slow.hold()
     loading = steps.add(A)

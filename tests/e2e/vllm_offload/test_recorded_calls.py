@@ -23,7 +23,7 @@ def test_recorded_calls_are_answered_alike(
     lines = read(_CALLS / f"{recorded}.jsonl")
     with FakeNode(region_name, model, blocks=512) as node:
         engine = node.engine(block_tokens=_BLOCK_TOKENS, end_last=order == "0.33")
-        engine.manager._told_of_flush = False  # the engine that was recorded did not tell
+        engine.manager.quarantine.told_of_flush = False  # the engine that was recorded did not tell
         replay = Replay(engine.manager, engine.workers)
         replay.run(end_last(lines) if order == "0.33" else lines)
         assert replay.hits > 100
