@@ -182,7 +182,7 @@ class Stores:
         store = self._client.store
         assert store is not None
         most = min(count, store.pool(component).num_slots)
-        slots = self._client.allocate_slots(most, component).tolist()
+        slots: list[int] = self._client.allocate_slots(most, component).tolist()
         self._figures.short_allocations += len(slots) < count
         return slots
 
