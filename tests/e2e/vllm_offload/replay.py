@@ -55,6 +55,10 @@ class Replay:
             except AssertionError as error:
                 raise AssertionError(f"line {number}, {where}: {line}") from error
 
+    def next_step(self, request: int) -> None:
+        """What vLLM would tell of the last request that ended, if there were one more step."""
+        self._manager.on_request_finished(self._context(request))
+
     def _make(self, line: Line) -> None:
         if "path" in line:
             live = self._live.setdefault(line["path"], [])
