@@ -15,7 +15,6 @@ from vllm.config import VllmConfig, get_current_vllm_config_or_none
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
-    OffloadingConnectorMetadata,
     OffloadingWorkerMetadata,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
@@ -41,8 +40,6 @@ class RadixShmemConnector(OffloadingConnector):
     ) -> None:
         prepare(vllm_config, kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
-        self._known_worker: RadixShmemWorker | None = None
-        self._request_of_load: dict[int, str] = {}  # of the loads in flight
         # MultiConnector passes on one handshake of all its connectors: it is left to the others.
         top = get_current_vllm_config_or_none()
         self._alone = top is not None and top.kv_transfer_config is vllm_config.kv_transfer_config
@@ -53,12 +50,11 @@ class RadixShmemConnector(OffloadingConnector):
         manager = getattr(self.connector_scheduler, "manager", None)
         return manager if isinstance(manager, RadixShmemManager) else None
 
-    @property
+    @cached_property
     def _worker(self) -> RadixShmemWorker | None:
-        if self._known_worker is None:  # it is made when the KV caches are known
-            worker = getattr(self.connector_worker, "worker", None)
-            self._known_worker = worker if isinstance(worker, RadixShmemWorker) else None
-        return self._known_worker
+        # It is made when the KV caches are known; nobody asks before.
+        worker = getattr(self.connector_worker, "worker", None)
+        return worker if isinstance(worker, RadixShmemWorker) else None
 
     # ------------------------------------------------------------ scheduler
 
@@ -112,7 +108,7 @@ class RadixShmemConnector(OffloadingConnector):
                 manager.note_failures(getattr(meta, "failed_slots", ()), failed)
                 manager.note_late(getattr(meta, "late_slots", ()), getattr(meta, "ended_slots", ()))
         super().update_connector_output(connector_output)
-        if manager is not None:
+        if manager is not None and manager.quarantine.resets:
             manager.note_step()
 
     def request_finished(
@@ -156,23 +152,12 @@ class RadixShmemConnector(OffloadingConnector):
 
     # ------------------------------------------------------------ worker
 
-    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        metadata = self._connector_metadata
-        assert isinstance(metadata, OffloadingConnectorMetadata)
-        for job_id, job in metadata.load_jobs.items():
-            self._request_of_load[job_id] = job.req_id
-        super().start_load_kv(forward_context, **kwargs)
-
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         results = super().get_transfer_results(finished_req_ids)
-        if not self._request_of_load:
-            return results
-        if (worker := self._worker) is not None:
-            failed = {self._request_of_load[job] for job in worker.take_failed_loads()}
+        worker = self._worker
+        if worker is not None and worker.failed_loads:
+            failed = set(worker.take_failed_loads().values())
             results.failed_recving |= failed & results.finished_recving
-        for job_id, request_id in list(self._request_of_load.items()):
-            if request_id in results.finished_recving:
-                del self._request_of_load[job_id]
         return results
 
     def build_connector_worker_meta(self) -> Any:

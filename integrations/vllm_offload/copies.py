@@ -49,6 +49,7 @@ class Transfer:
     is_store: bool
     store: SlotStore
     parts: list[Part]
+    request: str  # whose load it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,8 +155,7 @@ class RadixShmemManager(base.OffloadingManager):
 
     def note_step(self) -> None:
         """The workers have reported on one more step: slots of before a reset may come free."""
-        if self.quarantine:
-            self._recycle(self.quarantine.note_step())
+        self._recycle(self.quarantine.note_step())
 
     def on_reset_flushed(self) -> None:
         """vLLM 0.33: the workers have stopped with all of before the last reset."""
@@ -164,7 +163,7 @@ class RadixShmemManager(base.OffloadingManager):
 
     def has_pending_work(self) -> bool:
         """Whether vLLM is to make steps although no request is left."""
-        return bool(self.quarantine)
+        return bool(self.quarantine.resets)
 
     @property
     def lock(self) -> contextlib.AbstractContextManager[Any]:
@@ -260,9 +259,9 @@ class RadixShmemManager(base.OffloadingManager):
         request = self._requests[req_context.req_id]
         request.loads += 1
         if request.found is None:  # the server went between lookup and now: a load that fails
-            return SlotSpec.void(len(keys))
+            return SlotSpec.void(len(keys), req_context.req_id)
         slots = np.fromiter(map(request.hits.__getitem__, keys), np.int32, len(keys))
-        return SlotSpec(slots, self._life())
+        return SlotSpec(slots, self._life(), req_context.req_id)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         request = self._requests.get(req_context.req_id)
@@ -302,6 +301,8 @@ class RadixShmemManager(base.OffloadingManager):
         return base.PrepareStoreOutput(chosen, SlotSpec(np.array(slots, np.int32), life), [])
 
     def on_schedule_end(self, context: base.ScheduleEndContext) -> None:
+        if not self.stores.gathering:
+            return
         try:
             self.stores.end_step()
         except RadixError as error:

@@ -32,19 +32,15 @@ class Quarantine:
     """Says which slots may be recycled. Used by the scheduler's thread alone."""
 
     def __init__(self) -> None:
-        self._resets: list[_Reset] = []
+        self.resets: list[_Reset] = []  # steps of the engine are needed to end these
         # From 0.33 on vLLM tells when a reset has reached the workers; before, their reports do.
         self.told_of_flush = hasattr(base.OffloadingManager, "on_reset_flushed")
         self._late: set[tuple[int, int, int]] = set()  # (rank, component, slot)
         self._withheld: set[Slot] = set()  # to recycle when they are not late any more
 
-    def __bool__(self) -> bool:
-        """Whether steps of the engine are needed to end it."""
-        return bool(self._resets)
-
     @property
     def empty(self) -> bool:
-        return not self._resets and not self._late and not self._withheld
+        return not self.resets and not self._late and not self._withheld
 
     @property
     def withheld(self) -> int:
@@ -54,22 +50,22 @@ class Quarantine:
     def reset(self, slots: list[Slot], pins: list[Found]) -> None:
         """Workers may go on with these until they have been told to stop."""
         if slots or pins:
-            self._resets.append(_Reset(_REPORTS, slots, pins))
+            self.resets.append(_Reset(_REPORTS, slots, pins))
 
     def note_step(self) -> list[Slot]:
         """The workers have reported on one more step. Returns: slots that come free."""
-        if not self._resets or self.told_of_flush:
+        if not self.resets or self.told_of_flush:
             return []
-        for each in self._resets:
+        for each in self.resets:
             each.reports -= 1
-        return self._end([each for each in self._resets if each.reports <= 0])
+        return self._end([each for each in self.resets if each.reports <= 0])
 
     def note_flush(self) -> list[Slot]:
         """The workers have stopped with all of before the last reset."""
-        return self._end(list(self._resets))
+        return self._end(list(self.resets))
 
     def _end(self, ended: list[_Reset]) -> list[Slot]:
-        self._resets = [each for each in self._resets if each not in ended]
+        self.resets = [each for each in self.resets if each not in ended]
         for each in ended:
             for found in each.pins:
                 found.finalize()
@@ -102,6 +98,6 @@ class Quarantine:
 
     def forget(self) -> None:
         """The server has gone: its slots are void."""
-        self._end(list(self._resets))
+        self._end(list(self.resets))
         self._late.clear()
         self._withheld.clear()

@@ -79,13 +79,13 @@ class Stores:
         # How many consecutive blocks one insert may take.
         self._longest_run = {_FULL: 1 << 30, _SWA: groups.window_blocks, _MAMBA: 1}
         self._pending: dict[Block, _Pending] = {}
-        self._gathering: dict[Block, _Pending] = {}  # those of _pending that lack parts
+        self.gathering: dict[Block, _Pending] = {}  # those of _pending that lack parts
         self._held: list[_Written] = []  # they wait for their parent block
         self._failed: set[Slot] = set()
 
     @property
     def empty(self) -> bool:
-        return not (self._pending or self._gathering or self._held or self._failed)
+        return not (self._pending or self.gathering or self._held or self._failed)
 
     def __contains__(self, block: Block) -> bool:
         """Whether the block is being written."""
@@ -102,7 +102,7 @@ class Stores:
             return [], []
         allocated = self._allocate_missing(blocks, path.words(max(blocks.values()) + 1).copy())
         self._pending |= allocated
-        self._gathering |= allocated
+        self.gathering |= allocated
         chosen: list[OffloadKey] = []
         slots: list[int] = []
         for key in keys:
@@ -115,24 +115,22 @@ class Stores:
     def _take_part(self, key: OffloadKey) -> _Pending | None:
         """The slot that lacks the part of this key; None when it is or will be there."""
         block = self._keys.block(key)
-        pending = self._gathering.get(block)
+        pending = self.gathering.get(block)
         group = self._keys.group(key)
         if pending is None or group in pending.groups:
             return None
         pending.groups.add(group)
         pending.writing += 1
         if len(pending.groups) == self._keys.parts[block[0]]:
-            del self._gathering[block]
+            del self.gathering[block]
         return pending
 
     def end_step(self) -> None:
         """Parts of a slot come within one step: what is not whole by now never will be."""
-        if not self._gathering:
-            return
-        ended = [block for block, pending in self._gathering.items() if not pending.writing]
-        for pending in self._gathering.values():
+        ended = [block for block, pending in self.gathering.items() if not pending.writing]
+        for pending in self.gathering.values():
             pending.bad = True
-        self._gathering.clear()
+        self.gathering.clear()
         self.recycle([(block[0], self._pending.pop(block).slot) for block in ended])
 
     def _whole_blocks(self, path: RequestPath, keys: Collection[OffloadKey]) -> dict[Block, int]:
@@ -217,7 +215,7 @@ class Stores:
                 self._failed.discard(at)
                 pending.bad = True
             pending.writing -= 1
-            if pending.writing or block in self._gathering:
+            if pending.writing or block in self.gathering:
                 continue  # other parts are to come
             del self._pending[block]
             if pending.bad:
@@ -304,7 +302,7 @@ class Stores:
     def forget(self) -> None:
         """The slots are void: their server has closed or was replaced."""
         self._pending.clear()
-        self._gathering.clear()
+        self.gathering.clear()
         self._held.clear()
         self._failed.clear()
 

@@ -20,19 +20,20 @@ class SlotSpec(LoadStoreSpec):
     """The slots of one transfer, one per key in the order of the keys.
 
     `life` names the store they are of (its nonce): slot ids of a server that was replaced mean
-    nothing to the next one.
+    nothing to the next one. `request` is the one that loads.
     """
 
-    __slots__ = ("life", "slots")
+    __slots__ = ("life", "request", "slots")
 
-    def __init__(self, slots: npt.NDArray[np.int32], life: int) -> None:
+    def __init__(self, slots: npt.NDArray[np.int32], life: int, request: str = "") -> None:
         self.slots = slots
         self.life = life
+        self.request = request
 
     @classmethod
-    def void(cls, count: int) -> SlotSpec:
+    def void(cls, count: int, request: str = "") -> SlotSpec:
         """A transfer that is to fail: its slots are gone."""
-        return cls(np.full(count, -1, np.int32), 0)
+        return cls(np.full(count, -1, np.int32), 0, request)
 
     def __repr__(self) -> str:
         return f"SlotSpec({len(self.slots)} slots)"

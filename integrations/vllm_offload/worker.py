@@ -80,8 +80,9 @@ class RadixShmemWorker(base.OffloadingWorker):
         self._store: SlotStore | None = None
         self._life = 0
         self._refused: list[base.TransferResult] = []
-        self._failed_loads: set[int] = set()
+        self.failed_loads: dict[int, str] = {}  # request of each job
         self._failed_slots: set[tuple[int, int]] = set()
+        self.has_slot_news = False  # there are late or ended slots to take
         self._late_slots: set[tuple[int, int, int]] = set()
         self._ended_slots: set[tuple[int, int, int]] = set()
         if client.store is not None:
@@ -113,14 +114,13 @@ class RadixShmemWorker(base.OffloadingWorker):
 
     def _start(self, job_id: int, gpu: GPULoadStoreSpec, slots: SlotSpec, is_store: bool) -> None:
         parts = list(self._parts(gpu, slots))
+        request = slots.request
         try:
-            self._copy(job_id, parts, slots.life, is_store)
+            store = self._store_of(slots.life)
+            self._copier.start(Transfer(job_id, is_store, store, parts, request))
         except (RadixError, IndexError, ValueError) as error:
             self._refused.append(base.TransferResult(job_id, True, 0, 0.0))
-            self._note_failure(job_id, is_store, parts, str(error))
-
-    def _copy(self, job_id: int, parts: list[Part], life: int, is_store: bool) -> None:
-        self._copier.start(Transfer(job_id, is_store, self._store_of(life), parts))
+            self._note_failure(job_id, is_store, parts, request, str(error))
 
     def _store_of(self, life: int) -> SlotStore:
         """The slots of that life of the server. RadixError when it has ended."""
@@ -155,21 +155,27 @@ class RadixShmemWorker(base.OffloadingWorker):
         for transfer in self._copier.take_ended():
             if transfer.is_store:
                 self._ended_slots |= self._of_rank(transfer.parts)
+                self.has_slot_news = True
         return done
 
     def _note_outcome(self, outcome: Outcome, error: str) -> None:
         transfer = outcome.transfer
-        self._note_failure(transfer.job_id, transfer.is_store, transfer.parts, error)
+        self._note_failure(
+            transfer.job_id, transfer.is_store, transfer.parts, transfer.request, error
+        )
         if transfer.is_store and not outcome.ended:
             self._late_slots |= self._of_rank(transfer.parts)
+            self.has_slot_news = True
 
-    def _note_failure(self, job_id: int, is_store: bool, parts: list[Part], error: str) -> None:
+    def _note_failure(
+        self, job_id: int, is_store: bool, parts: list[Part], request: str, error: str
+    ) -> None:
         what = "store" if is_store else "load"
         _log.warning("radixshmem: %s job %d failed: %s", what, job_id, error)
         if is_store:
             self._failed_slots |= {(kind, slot) for _, kind, slot in self._of_rank(parts)}
         else:
-            self._failed_loads.add(job_id)
+            self.failed_loads[job_id] = request
 
     def _of_rank(self, parts: list[Part]) -> set[tuple[int, int, int]]:
         return {(self._rank, part.kind, slot) for part in parts for slot in part.slots.tolist()}
@@ -178,27 +184,25 @@ class RadixShmemWorker(base.OffloadingWorker):
         """Until they are over; one that is not at its deadline has failed."""
         self._copier.wait(job_ids)
 
-    def take_failed_loads(self) -> set[int]:
-        failed, self._failed_loads = self._failed_loads, set()
+    def take_failed_loads(self) -> dict[int, str]:
+        """Jobs, and their requests."""
+        failed, self.failed_loads = self.failed_loads, {}
         return failed
 
     def take_failed_slots(self) -> set[tuple[int, int]]:
         failed, self._failed_slots = self._failed_slots, set()
         return failed
 
-    @property
-    def has_slot_news(self) -> bool:
-        """Whether there are late or ended slots to take."""
-        return bool(self._late_slots or self._ended_slots)
-
     def take_late_slots(self) -> set[tuple[int, int, int]]:
         """(rank, component, slot)."""
         late, self._late_slots = self._late_slots, set()
+        self.has_slot_news = bool(self._ended_slots)
         return late
 
     def take_ended_slots(self) -> set[tuple[int, int, int]]:
         """(rank, component, slot)."""
         ended, self._ended_slots = self._ended_slots, set()
+        self.has_slot_news = bool(self._late_slots)
         return ended
 
     def shutdown(self) -> None:

@@ -78,7 +78,8 @@ class Rig:
         self.worker.wait({self._jobs})
         took = time.perf_counter() - begin
         assert [result.job_id for result in self.worker.get_finished()] == [self._jobs]
-        assert self.worker.take_failed_loads() == self.worker.take_failed_slots() == set()
+        assert self.worker.take_failed_loads() == {}
+        assert self.worker.take_failed_slots() == set()
         return len(blocks) * LAYERS * PAGE / took / 1e9
 
     def content(self, blocks: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:

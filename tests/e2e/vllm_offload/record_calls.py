@@ -98,9 +98,9 @@ def failing(engine: Engine, run: Any) -> None:
     def fail(*_: object, **__: object) -> int:
         raise RadixError("made to fail for the record")
 
-    engine.worker._copy = fail  # type: ignore[method-assign]
+    engine.worker._copier.start = fail  # type: ignore[method-assign]
     run()
-    del engine.worker._copy
+    del engine.worker._copier.start
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def test_a_transfer_that_fails_stops_the_engine(
     engine = start()
     if not store:
         engine.store([A])
-    monkeypatch.setattr(engine.worker, "_copy", fail)
+    monkeypatch.setattr(engine.worker._copier, "start", fail)
     with pytest.raises(RadixError, match='use "kv_connector": "RadixShmemConnector"'):
         engine.store([A])
 

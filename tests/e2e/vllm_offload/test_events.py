@@ -137,7 +137,7 @@ def test_a_store_that_failed_is_not_announced_and_not_remembered(
 ) -> None:
     engine, router = start()
     with monkeypatch.context() as broken:
-        broken.setattr(engine.worker, "_copy", _fail)
+        broken.setattr(engine.worker._copier, "start", _fail)
         engine.generate([A])
         engine.settle()
     assert router.stored == {}

@@ -134,7 +134,7 @@ def test_preempted_requests_come_back(
 def test_a_failed_load_is_computed_instead(
     want: list[list[int]], stored: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored.worker, "_copy", _fail)
+    monkeypatch.setattr(stored.worker._copier, "start", _fail)
     assert stored.generate([A])[0] == want
     assert stored.manager.figures.failed_loads == 1
     monkeypatch.undo()
@@ -145,7 +145,7 @@ def test_a_failed_store_is_no_hit(
     want: list[list[int]], start: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = start()
-    monkeypatch.setattr(engine.worker, "_copy", _fail)
+    monkeypatch.setattr(engine.worker._copier, "start", _fail)
     assert engine.generate([A]) == (want, [0])
     engine.settle()
     monkeypatch.undo()

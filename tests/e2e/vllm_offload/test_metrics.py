@@ -69,7 +69,7 @@ def test_an_engine_shows_what_it_stored_loaded_and_failed_to(
     assert seen["vllm:kv_offload_load_size"] == 10 * BLOCK_BYTES
     assert seen.get(PREFIX + "failed_loads", 0) == 0
 
-    monkeypatch.setattr(engine.worker, "_copy", _fail)
+    monkeypatch.setattr(engine.worker._copier, "start", _fail)
     engine.forget()
     assert engine.generate([A])[0] == want
     engine.settle()

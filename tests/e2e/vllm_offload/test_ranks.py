@@ -167,7 +167,7 @@ def test_stages_store_and_load_their_parts(
                 tensor.tensor.zero_()
             worker.submit_load(2, spec, where)
             worker.get_finished()
-            assert worker.take_failed_loads() == set()
+            assert worker.take_failed_loads() == {}
             for tensor, before in zip(each.tensors, old, strict=True):
                 assert torch.equal(tensor.tensor[blocks], before[blocks])
                 assert not tensor.tensor[0].any()
