@@ -75,6 +75,8 @@ class _Request:
         self.hashes = [bytes(bytearray(h)) for h in hashes]
         self.keys = [make_offload_key(h, 0) for h in self.hashes]
         self.context = ReqContext(name)
+        if not hasattr(self.context, "set_offload_key_position"):  # vLLM 0.30
+            return
         for index, key in enumerate(self.keys):
             self.context.set_offload_key_position(key, (index + 1) * _BLOCK_TOKENS)
 
