@@ -1,22 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""Options of `kv_connector_extra_config`, and what the connector adds to them for the spec.
-
-| option | default | meaning |
-|---|---|---|
-| `server_name` | required | name of the radix-server, as given to its `--name` |
-| `endpoint` | | its socket, when it is not at the usual place |
-| `wait_server_s` | 30 | how long to wait for the server at the start |
-| `pull_timeout_ms` | 5000 | deadline of a fetch from another node |
-| `offload_prompt_only` | false | do not store blocks that were generated |
-| `transfer_timeout_s` | 60 | a copy between GPU and slots that takes longer has failed |
-"""
+"""What the connector adds to `kv_connector_extra_config` for the spec, and where."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from vllm.config import VllmConfig
 from vllm.v1.kv_cache_interface import (
@@ -31,40 +17,16 @@ from vllm.v1.kv_cache_interface import (
 from radixshmem import ComponentType
 
 from .identity import model_identity
+from .options import PRIVATE
 
-__all__ = ["DRAFTS_KEY", "GROUPS_KEY", "IDENTITY_KEY", "ROLE_KEY", "Settings", "prepare"]
+__all__ = ["DRAFTS_KEY", "GROUPS_KEY", "IDENTITY_KEY", "ROLE_KEY", "prepare"]
 
-GROUPS_KEY = "radixshmem_groups"  # [[kind, component, window tokens], ...]
-DRAFTS_KEY = "radixshmem_draft_groups"  # indexes of those of draft models on this rank
-IDENTITY_KEY = "radixshmem_identity"
-ROLE_KEY = "radixshmem_role"  # [loads, stores]
+GROUPS_KEY = PRIVATE + "groups"  # [[kind, component, window tokens], ...]
+DRAFTS_KEY = PRIVATE + "draft_groups"  # indexes of those of draft models on this rank
+IDENTITY_KEY = PRIVATE + "identity"
+ROLE_KEY = PRIVATE + "role"  # [loads, stores]
 _SPEC_MODULE = "radixshmem.integrations.vllm_offload"
 _SPEC_NAME = "RadixShmemOffloadingSpec"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    server_name: str
-    endpoint: str | None
-    wait_server_s: float
-    pull_timeout_ms: int
-    transfer_timeout_s: float
-
-    @classmethod
-    def of(cls, extra: Mapping[str, Any]) -> Settings:
-        name = extra.get("server_name")
-        if not name:
-            raise ValueError(
-                "kv_connector_extra_config lacks 'server_name': the --name of the radix-server "
-                'on this node, such as "/kv_cache"'
-            )
-        return cls(
-            str(name),
-            extra.get("endpoint"),
-            float(extra.get("wait_server_s", 30)),
-            int(extra.get("pull_timeout_ms", 5000)),
-            float(extra.get("transfer_timeout_s", 60)),
-        )
 
 
 def prepare(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig | None) -> None:

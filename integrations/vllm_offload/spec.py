@@ -23,8 +23,9 @@ from .groups import GroupMap, GroupShape, map_groups
 from .identity import attention_backends, disagreement, fingerprint, model_identity, slot_identity
 from .manager import RadixShmemManager
 from .metrics import definitions
+from .options import Settings
 from .ranks import Host, RankReport, exchange_reports, require_one_host
-from .settings import DRAFTS_KEY, GROUPS_KEY, IDENTITY_KEY, ROLE_KEY, Settings
+from .settings import DRAFTS_KEY, GROUPS_KEY, IDENTITY_KEY, ROLE_KEY
 from .worker import RadixShmemWorker
 
 __all__ = ["RadixShmemOffloadingSpec"]
@@ -39,7 +40,7 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
         super().__init__(config)
         extra = self.extra_config
         self._settings = Settings.of(extra)
-        self.offload_prompt_only = bool(extra.get("offload_prompt_only", False))
+        self.offload_prompt_only = self._settings.offload_prompt_only
         self.replicated_layout = bool(getattr(config, "replicated_layout", False))
         self._refuse_layouts()
         self._bare = GROUPS_KEY not in extra

@@ -3,7 +3,7 @@
 """What tests have workers do that run in processes of their own.
 
 `FaultySpec`, named by `spec_name` and `spec_module_path`, has the last rank fail on demand: tests
-put a file into `fault_folder` for each kind of transfer that is to fail.
+put a file into `radixshmem_fault_folder` for each kind of transfer that is to fail.
 `Stage`, named by `worker_extension_cls`, does for pipelines on the CPU what a trial run does on
 GPUs, and which vLLM leaves out there.
 """
@@ -29,7 +29,7 @@ class FaultySpec(RadixShmemOffloadingSpec):
         worker = super().get_worker(kv_caches)
         parallel = self.config.parallel
         if parallel.rank == parallel.world_size - 1:
-            folder = Path(self.extra_config["fault_folder"])
+            folder = Path(self.extra_config["radixshmem_fault_folder"])
             for kind in ("load", "store"):
                 name = f"submit_{kind}"
                 setattr(worker, name, _failing(getattr(worker, name), folder / kind))

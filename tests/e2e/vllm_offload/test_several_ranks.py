@@ -26,7 +26,7 @@ def _faulty(server: str, folder: Path) -> KVTransferConfig:
         "server_name": server,
         "spec_name": "FaultySpec",
         "spec_module_path": "e2e.vllm_offload.faults",
-        "fault_folder": str(folder),
+        "radixshmem_fault_folder": str(folder),
     }
     return KVTransferConfig(**options)
 
