@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from rich.markup import escape
 from rich.table import Table
 
 from .report import hit_ratio
@@ -52,14 +53,14 @@ def state_table(report: dict[str, Any]) -> Table:
     table = _table(info["index_name"], "", "", text_columns=(0, 1))
     table.add_row("mode", info["mode"] + _MODE_NOTES.get(info["mode"], ""))
     if info["last_error"]:
-        table.add_row("last error", info["last_error"])
+        table.add_row("last error", escape(info["last_error"]))
     table.add_row("uptime", f"{info['uptime']:.0f} s")
     table.add_row("version", info["version"])
     geometry = info["geometry"]
     if geometry is not None:
         table.add_row("block", f"{geometry['block_size']} tokens")
         if geometry.get("fingerprint"):
-            table.add_row("fingerprint", geometry["fingerprint"])
+            table.add_row("fingerprint", escape(geometry["fingerprint"]))
     ratio = hit_ratio(report["counters"])
     if ratio is not None:
         table.add_row("hit ratio", f"{ratio:.3f} of the blocks asked for since the start")

@@ -24,6 +24,7 @@ from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.errors import RadixError
 from radixshmem_core.server import RadixServer
+from radixshmem_core.values import Geometry
 
 _AREAS_AT = 112  # of the region header: areas of {kind u32, version u32, offset u64, bytes u64}
 _OWNERS_OF_FULL = 12
@@ -102,6 +103,15 @@ def test_status_tells_the_index_per_block_once_the_cache_fills(region_name: str)
         client.insert(path_hashes(1, seed=1), client.allocate_slots(1))
         text = command("status", region_name).stdout
         assert re.search(r"index per block +\d+\.\d B +segments, table, owner words", text)
+
+
+def test_status_shows_a_fingerprint_as_it_is(region_name: str) -> None:
+    fingerprint = '{"a":[null,null],"b":"[bold]"}'
+    with (
+        RadixServer(ServerConfig(region_name, data_bytes="1M")),
+        RadixClient(region_name, Geometry(16, 4096, fingerprint=fingerprint)),
+    ):
+        assert fingerprint in command("status", region_name).stdout
 
 
 def test_top_counts_what_happens(client: RadixClient) -> None:
