@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import logging
+
+from .log import share_handlers
+
 __all__ = ["register"]
 
 _NAME = "RadixShmemConnector"
@@ -11,6 +15,7 @@ _NAME = "RadixShmemConnector"
 
 def register() -> None:
     """Called by vLLM in each of its processes, more than once in some."""
+    share_handlers(logging.getLogger("radixshmem"), logging.getLogger("vllm"))
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
     if _NAME not in KVConnectorFactory._registry:

@@ -19,11 +19,12 @@ from radixshmem import ComponentType
 from .identity import model_identity
 from .options import PRIVATE
 
-__all__ = ["DRAFTS_KEY", "GROUPS_KEY", "IDENTITY_KEY", "ROLE_KEY", "prepare"]
+__all__ = ["DRAFTS_KEY", "GROUPS_KEY", "IDENTITY_KEY", "LONGEST_KEY", "ROLE_KEY", "prepare"]
 
 GROUPS_KEY = PRIVATE + "groups"  # [[kind, component, window tokens], ...]
 DRAFTS_KEY = PRIVATE + "draft_groups"  # indexes of those of draft models on this rank
 IDENTITY_KEY = PRIVATE + "identity"
+LONGEST_KEY = PRIVATE + "longest"  # tokens of the longest request
 ROLE_KEY = PRIVATE + "role"  # [loads, stores]
 _SPEC_MODULE = "radixshmem.integrations.vllm_offload"
 _SPEC_NAME = "RadixShmemOffloadingSpec"
@@ -46,6 +47,7 @@ def prepare(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig | None) -> N
     groups = kv_cache_config.kv_cache_groups
     extra[GROUPS_KEY] = [[*_shape(group.kv_cache_spec)] for group in groups]
     extra[DRAFTS_KEY] = [i for i, group in enumerate(groups) if group.is_eagle_group]
+    extra[LONGEST_KEY] = vllm_config.model_config.max_model_len
     extra[IDENTITY_KEY] = model_identity(vllm_config)
 
 

@@ -8,6 +8,8 @@ The scheduler then attaches to what is there.
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,16 +23,18 @@ from radixshmem import ComponentType, Geometry, GeometryMismatch, RadixClient, S
 from .bare import BareManager, BareWorker, require_bare_support
 from .groups import GroupMap, GroupShape, map_groups
 from .identity import attention_backends, disagreement, fingerprint, model_identity, slot_identity
+from .log import tell_size
 from .manager import RadixShmemManager
 from .metrics import definitions
 from .options import Settings
 from .ranks import Host, RankReport, exchange_reports, require_one_host
-from .settings import DRAFTS_KEY, GROUPS_KEY, IDENTITY_KEY, ROLE_KEY
+from .settings import DRAFTS_KEY, GROUPS_KEY, IDENTITY_KEY, LONGEST_KEY, ROLE_KEY
 from .worker import RadixShmemWorker
 
 __all__ = ["RadixShmemOffloadingSpec"]
 
 _RETRY_S = 0.2
+_log = logging.getLogger("radixshmem.vllm")
 
 
 class RadixShmemOffloadingSpec(base.OffloadingSpec):
@@ -104,13 +108,14 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
             geometry = Geometry.from_dict(client.geometry or {})
             if names := disagreement(self._known, geometry.fingerprint):
                 raise GeometryMismatch(
-                    f"{client.name} serves another model or layout than this engine has; they "
-                    f"disagree on {names}: start a radix-server of another --name for this one\n"
+                    f"{_other_model(client.name, names)}\n"
                     f"engine's fingerprint: {self._known}\n"
                     f"server's fingerprint: {geometry.fingerprint}"
                 )
             client.configure(geometry)  # what this client asks of a server that comes back
             self._require_slots(client)
+            longest = int(self.extra_config.get(LONGEST_KEY, 0))
+            tell_size(client, self.tokens_per_block[0], longest)
         except BaseException:
             client.close()
             raise
@@ -133,7 +138,7 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
             groups = self._groups.placed(ranks[:1], 0)
         else:
             groups = self._groups.placed(ranks, parallel.rank)
-        client = self._connect(self._geometry(groups, fingerprint(*self._identity(), reports)))
+        client = self._give(self._geometry(groups, fingerprint(*self._identity(), reports)))
         try:
             self._require_slots(client)
             kind = BareWorker if self._bare else RadixShmemWorker
@@ -142,6 +147,16 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
         except BaseException:
             client.close()
             raise
+
+    def _give(self, geometry: Geometry) -> RadixClient:
+        """A client of the server, which has this geometry or gets it."""
+        try:
+            return self._connect(geometry)
+        except GeometryMismatch as error:
+            with self._connect(None) as client:
+                theirs = Geometry.from_dict(client.geometry or {}).fingerprint
+            names = disagreement(json.loads(geometry.fingerprint), theirs)
+            raise GeometryMismatch(f"{_other_model(client.name, names)}\n{error}") from error
 
     def _report(self, kv_caches: CanonicalKVCaches) -> RankReport:
         facts = [f"draft group {index}" for index in self.extra_config.get(DRAFTS_KEY, ())]
@@ -202,8 +217,16 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
             )
 
 
+def _other_model(server: str, names: list[str]) -> str:
+    return (
+        f"{server} serves another model or layout than this engine has; they disagree on {names}: "
+        "start a radix-server of another --name for this one"
+    )
+
+
 def _until_answered(connect: Callable[[], RadixClient], settings: Settings) -> RadixClient:
     deadline = time.monotonic() + settings.wait_server_s
+    told = False
     while True:
         try:
             return connect()
@@ -214,4 +237,7 @@ def _until_answered(connect: Callable[[], RadixClient], settings: Settings) -> R
                     f"{settings.wait_server_s:g} s: {error}\nStart it there; the scheduler and all "
                     "ranks of an engine use one server, of their host"
                 ) from error
+            if not told:
+                _log.warning("radixshmem: waits %g s for it: %s", settings.wait_server_s, error)
+                told = True
             time.sleep(_RETRY_S)
