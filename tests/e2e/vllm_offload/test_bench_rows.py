@@ -15,5 +15,5 @@ from vllm_restore import restore_rows
 
 def test_calls_and_restores_are_measured() -> None:
     rows = [*call_rows(1), *restore_rows(1)]
-    assert len(rows) == 5
+    assert len(rows) == 6
     assert all(row.value is not None and row.value > 0 for row in rows)
