@@ -277,7 +277,7 @@ class RadixClient(IndexCalls):
                     raise error
                 self._attach()
             self._seen.take()
-        except ServerNotReady:
+        except (ServerNotReady, TimeoutError):  # not there, or there and silent
             raise error from None
         finally:
             self._attaching.release()

@@ -161,3 +161,25 @@ def test_socket_of_another_process_is_not_taken(region_name: str, tmp_path: Path
     listener.close()
     with RadixServer(config), RadixClient(region_name, GEOMETRY, endpoint=f"unix://{path}"):
         assert not (SHM / f"{region_name[1:]}.sock").exists()
+
+
+def test_a_new_server_that_does_not_answer_is_none_yet(
+    region_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise TimeoutError("the radix-server did not answer")
+
+    config = ServerConfig(region_name, data_bytes="1M")
+    first = RadixServer(config).start()
+    with RadixClient(region_name, GEOMETRY) as client, RadixClient(region_name) as other:
+        monkeypatch.setattr(client, "_announce", silent)
+        first.close()
+        with RadixServer(config):
+            other.configure(GEOMETRY)
+            for _ in range(2):
+                with pytest.raises(ServerNotReady):
+                    client.query(path_hashes(2))
+            monkeypatch.undo()
+            with pytest.raises(ServerNotReady, match="was replaced"):
+                client.query(path_hashes(2))
+            assert client.query(path_hashes(2)).common_hit == 0
