@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 
 import numpy as np
 
@@ -97,7 +96,7 @@ class Lane:
         self._queue: deque[tuple[_Run, Part]] = deque()  # pieces without a buffer yet
         self._busy: deque[tuple[_Run, Part, _Buffer, Event]] = deque()  # in order of the stream
         self._free: list[_Buffer] = []
-        self._made = count()
+        self._made = 0  # buffers
 
     def start(
         self, transfer: Transfer, direct: list[Fragments], hold: object, bounced: list[Part]
@@ -191,10 +190,23 @@ class Lane:
             self._launch(*self._queue.popleft(), buffer_or_none)
 
     def _take_buffer(self) -> _Buffer | None:
-        if not self._free and next(self._made) < _BUFFERS:
+        if not self._free and self._made < _BUFFERS:
             largest = max(part.slot_bytes for _, part in self._queue)
-            self._free.append(_Buffer(*self._device.pinned(max(self._buffer_bytes, largest))))
+            try:
+                memory = self._device.pinned(max(self._buffer_bytes, largest))
+            except RuntimeError as error:
+                if self._made == 0:  # else the one that there is will do
+                    self._drop_queue(f"no pinned buffer: {error}")
+                return None
+            self._made += 1
+            return _Buffer(*memory)
         return self._free.pop() if self._free else None
+
+    def _drop_queue(self, error: str) -> None:
+        for run, _ in self._queue:
+            run.error = error
+            run.pieces -= 1
+        self._queue.clear()
 
     def _launch(self, run: _Run, piece: Part, buffer: _Buffer) -> None:
         if not self._is_store:
