@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from vllm.v1.kv_offload.base import OffloadKey
 
-from radixshmem import COMPONENT_MASK_FULL, ComponentType, InsertError, RadixClient
+from radixshmem import COMPONENT_MASK_FULL, ComponentType, InsertError, RadixClient, RadixError
 
 from .events import EventLog
 from .groups import GroupMap
@@ -178,7 +178,8 @@ class Stores:
         if count == 0:
             return []
         store = self._client.store
-        assert store is not None
+        if store is None:
+            raise RadixError(f"{self._client.name} was replaced by a server without slots")
         most = min(count, store.pool(component).num_slots)
         slots: list[int] = self._client.allocate_slots(most, component).tolist()
         self._figures.short_allocations += len(slots) < count
