@@ -8,6 +8,7 @@ begin of a round of lookups, the end of a request, and transfers that failed.
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +30,23 @@ from .settings import prepare
 from .transfer import WorkerMetadata
 from .worker import RadixShmemWorker
 
-__all__ = ["RadixShmemConnector"]
+__all__ = ["RadixShmemConnector", "require_names"]
+
+_log = logging.getLogger("radixshmem.vllm")
+
+
+def require_names(scheduler: object, worker: object) -> None:
+    """What is used of vLLM's own parts of the connector, and no interface of it promises."""
+    if scheduler is not None:
+        if not hasattr(scheduler, "manager"):
+            _log.warning("radixshmem: this vLLM hides the manager: nothing is stored or restored")
+        if not hasattr(scheduler, "_req_status"):
+            _log.warning("radixshmem: this vLLM hides its requests: do not use streaming input")
+    if worker is not None and not hasattr(worker, "worker"):
+        raise ValueError(
+            "this vLLM hides the worker from its connector, so a load that failed would go "
+            "unnoticed; use a version that docs/integrations.md names"
+        )
 
 
 class RadixShmemConnector(OffloadingConnector):
@@ -40,6 +57,7 @@ class RadixShmemConnector(OffloadingConnector):
     ) -> None:
         prepare(vllm_config, kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
+        require_names(self.connector_scheduler, self.connector_worker)
         # MultiConnector passes on one handshake of all its connectors: it is left to the others.
         top = get_current_vllm_config_or_none()
         self._alone = top is not None and top.kv_transfer_config is vllm_config.kv_transfer_config

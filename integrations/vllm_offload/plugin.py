@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from .log import share_handlers
@@ -18,7 +19,7 @@ def register() -> None:
     share_handlers(logging.getLogger("radixshmem"), logging.getLogger("vllm"))
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
-    if _NAME not in KVConnectorFactory._registry:
+    with contextlib.suppress(ValueError):  # it is registered
         KVConnectorFactory.register_connector(
             _NAME, "radixshmem.integrations.vllm_offload.connector", _NAME
         )

@@ -28,6 +28,11 @@ class Sources:
                 return ast.parse(file.read_text(encoding="utf-8"), str(file))
         return None
 
+    def modules(self) -> Iterator[ast.Module]:
+        """Those of the folder itself."""
+        for file in sorted(self._root.glob("*.py")):
+            yield ast.parse(file.read_text(encoding="utf-8"), str(file))
+
     def has(self, module: str, name: str) -> bool:
         """Whether `from module import name` would find it."""
         if self.module(f"{module}.{name}") is not None:

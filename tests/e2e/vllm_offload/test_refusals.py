@@ -18,6 +18,7 @@ from radixshmem.integrations.vllm_offload import (
     RadixShmemOffloadingSpec,
     ranks,
 )
+from radixshmem.integrations.vllm_offload.connector import require_names
 from radixshmem.integrations.vllm_offload.identity import model_identity
 from radixshmem.integrations.vllm_offload.ranks import (
     Handshake,
@@ -178,3 +179,15 @@ def test_hashes_with_a_random_seed_are_refused(
         monkeypatch.setenv("PYTHONHASHSEED", seed)
         seeds.append(model_identity(config)["hash"])
     assert seeds == [[algorithm, "1"], [algorithm, "2"]]
+
+
+def test_names_that_a_vllm_does_not_have_are_told_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    require_names(SimpleNamespace(manager=None, _req_status={}), None)
+    require_names(None, SimpleNamespace(worker=None))
+    assert not caplog.records
+    require_names(SimpleNamespace(), None)
+    assert ["nothing is stored" in r.message for r in caplog.records] == [True, False]
+    with pytest.raises(ValueError, match="hides the worker"):
+        require_names(None, SimpleNamespace())
