@@ -22,14 +22,13 @@ from vllm.v1.kv_offload.base import OffloadKey, ReqContext
 
 from radixshmem import RadixError
 
+from .keys import hash_of
 from .manager import RadixShmemManager
 from .worker import RadixShmemWorker
 
 __all__ = ["BareManager", "BareWorker", "KeyPath", "require_bare_support"]
 
 _POSITIONS = "_offload_key_positions"
-_GROUP_BYTES = 4  # of an OffloadKey: the group's index behind the hash
-_STEPS_IN_FLIGHT = 4  # more than vLLM schedules before it has heard of the first
 _USE = 'use "kv_connector": "RadixShmemConnector"'
 
 
@@ -59,7 +58,7 @@ class KeyPath(Sequence[bytes]):
     def __len__(self) -> int:
         for key, end in itertools.islice(self._ends.items(), self._seen, None):
             if end == (len(self._hashes) + 1) * self._block_tokens:
-                self._hashes.append(key[:-_GROUP_BYTES])
+                self._hashes.append(hash_of(key))
         self._seen = len(self._ends)
         return len(self._hashes)
 
@@ -96,8 +95,6 @@ class BareManager(RadixShmemManager):
     def on_schedule_end(self, context: Any) -> None:
         super().on_schedule_end(context)
         self._step += 1
-        if self._step % _STEPS_IN_FLIGHT == 0:  # the workers have reported on one by now
-            self.note_step()
 
 
 class BareWorker(RadixShmemWorker):

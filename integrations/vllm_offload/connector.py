@@ -126,8 +126,6 @@ class RadixShmemConnector(OffloadingConnector):
                 manager.note_failures(getattr(meta, "failed_slots", ()), failed)
                 manager.note_late(getattr(meta, "late_slots", ()), getattr(meta, "ended_slots", ()))
         super().update_connector_output(connector_output)
-        if manager is not None and manager.quarantine.resets:
-            manager.note_step()
 
     def request_finished(
         self, request: Request, block_ids: list[int]

@@ -86,6 +86,7 @@ class RadixShmemManager(base.OffloadingManager):
         hashes_per_block: int,
         pull_timeout_ms: int,
         *,
+        steps_in_flight: int = 2,
         loads: bool = True,
         stores: bool = True,
         events: bool = False,
@@ -105,7 +106,7 @@ class RadixShmemManager(base.OffloadingManager):
         self._lost = False  # the server, as far as was told
         self.figures = Figures()
         self._meter = Meter(self.figures, self._gauges)
-        self.quarantine = Quarantine()
+        self.quarantine = Quarantine(steps_in_flight)
         self.stores = Stores(
             client, groups, self._keys, self.quarantine, self.figures, self._events
         )
@@ -152,10 +153,6 @@ class RadixShmemManager(base.OffloadingManager):
         """(rank, component, slot) of failed stores that a GPU may still be writing, and of those
         of before that have ended: until then nobody else may have the slot."""
         self._recycle(self.quarantine.note_late(late, ended))
-
-    def note_step(self) -> None:
-        """The workers have reported on one more step: slots of before a reset may come free."""
-        self._recycle(self.quarantine.note_step())
 
     def on_reset_flushed(self) -> None:
         """vLLM 0.33: the workers have stopped with all of before the last reset."""
@@ -301,6 +298,8 @@ class RadixShmemManager(base.OffloadingManager):
         return base.PrepareStoreOutput(chosen, SlotSpec(np.array(slots, np.int32), life), [])
 
     def on_schedule_end(self, context: base.ScheduleEndContext) -> None:
+        if self.quarantine.resets:
+            self._recycle(self.quarantine.note_step())
         if not self.stores.gathering:
             return
         try:

@@ -16,14 +16,12 @@ __all__ = ["Found", "Quarantine", "Slot"]
 Found = QueryResult | PullResult
 Slot = tuple[int, int]  # (component, slot)
 
-_REPORTS = 2  # of workers after a reset: the second is of a step that began behind it
-
 
 @dataclass(slots=True, eq=False)
 class _Reset:
     """What was in flight at a reset."""
 
-    reports: int  # of workers that are to come before
+    steps: int  # that vLLM has to plan before all workers have heard of it and stopped
     slots: list[Slot]
     pins: list[Found]
 
@@ -31,9 +29,12 @@ class _Reset:
 class Quarantine:
     """Says which slots may be recycled. Used by the scheduler's thread alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps_in_flight: int) -> None:
+        """vLLM plans so many steps at most before it has heard of the first of them."""
+        # The first step after a reset tells the workers; then that one has to be heard of.
+        self._steps = 1 + steps_in_flight
         self.resets: list[_Reset] = []  # steps of the engine are needed to end these
-        # From 0.33 on vLLM tells when a reset has reached the workers; before, their reports do.
+        # From 0.33 on vLLM tells when a reset has reached the workers; before, steps are counted.
         self.told_of_flush = hasattr(base.OffloadingManager, "on_reset_flushed")
         self._late: set[tuple[int, int, int]] = set()  # (rank, component, slot)
         self._withheld: set[Slot] = set()  # to recycle when they are not late any more
@@ -50,15 +51,15 @@ class Quarantine:
     def reset(self, slots: list[Slot], pins: list[Found]) -> None:
         """Workers may go on with these until they have been told to stop."""
         if slots or pins:
-            self.resets.append(_Reset(_REPORTS, slots, pins))
+            self.resets.append(_Reset(self._steps, slots, pins))
 
     def note_step(self) -> list[Slot]:
-        """The workers have reported on one more step. Returns: slots that come free."""
+        """vLLM plans one more step. Returns: slots that come free."""
         if not self.resets or self.told_of_flush:
             return []
         for each in self.resets:
-            each.reports -= 1
-        return self._end([each for each in self.resets if each.reports <= 0])
+            each.steps -= 1
+        return self._end([each for each in self.resets if each.steps <= 0])
 
     def note_flush(self) -> list[Slot]:
         """The workers have stopped with all of before the last reset."""

@@ -95,6 +95,8 @@ class RadixShmemOffloadingSpec(base.OffloadingSpec):
             block_tokens,
             1 if self._bare else block_tokens // self.tokens_per_hash,
             self._settings.pull_timeout_ms,
+            # One in each stage of a pipeline, and one that is planned meanwhile.
+            steps_in_flight=self.config.parallel.pp_size + 1,
             loads=loads,
             stores=stores,
             events=self.kv_events_config.enable_kv_cache_events,

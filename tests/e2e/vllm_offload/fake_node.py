@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from e2e.vllm_offload.fake_scheduler import FakeScheduler, chain
+from e2e.vllm_offload.fake_request import chain
+from e2e.vllm_offload.fake_scheduler import FakeScheduler
 from e2e.vllm_offload.slot_bytes import (
     BLOCK_TOKENS,
     FULL,
@@ -59,8 +60,11 @@ class FakeNode:
 
     def engine(self, *, block_tokens: int = BLOCK_TOKENS, **options: Any) -> FakeScheduler:
         client = self._client(f"engine-{len(self.engines)}")
-        manager = RadixShmemManager(client, self.groups, block_tokens, 1, 1000)
         options = self.options | options
+        steps = options.get("lag", 0) + 1
+        manager = RadixShmemManager(
+            client, self.groups, block_tokens, 1, 1000, steps_in_flight=steps
+        )
         engine = FakeScheduler(self.model, manager, Workers(client, self.groups), **options)
         self.engines.append(engine)
         return engine

@@ -13,15 +13,13 @@ the attributes `no_room`, `slow_jobs`, `failing_stores`, `failing_loads`.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.vllm_offload.fake_lookup import hit_blocks
+from e2e.vllm_offload.fake_request import Job, Plan, Report, Request
 from e2e.vllm_offload.slot_bytes import BLOCK_TOKENS, FULL, MAMBA, MODELS, SWA, WINDOW, Workers
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
-from vllm.v1.kv_offload.base import ReqContext, ScheduleEndContext
+from vllm.v1.kv_offload.base import ScheduleEndContext
 from vllm.v1.outputs import KVConnectorOutput
 
 from radixshmem.integrations.vllm_offload import RadixShmemConnector
@@ -29,79 +27,6 @@ from radixshmem.integrations.vllm_offload.manager import RadixShmemManager
 from radixshmem.integrations.vllm_offload.transfer import SlotSpec, WorkerMetadata
 
 _DRAIN_STEPS = 50
-
-
-def chain(tokens: Iterable[int]) -> list[bytes]:
-    """Hashes of the blocks, each of the whole path up to it."""
-    hashes, state = [], hashlib.sha256(b"root")
-    for token in tokens:
-        state.update(token.to_bytes(4, "big"))
-        hashes.append(state.digest())
-    return hashes
-
-
-class Request:
-    """What the connector reads of vLLM's Request, and what vLLM's scheduler keeps of it.
-
-    A block is named by one number; `tail` tokens follow the last whole one.
-    """
-
-    def __init__(self, request_id: str, blocks: Sequence[int], tail: int = 1) -> None:
-        self.request_id = request_id
-        self.blocks = list(blocks)
-        self.tail = tail
-        self.block_hashes = chain(blocks)
-        self.num_prompt_blocks = len(blocks)
-        self.kv_transfer_params = None
-        self.num_preemptions = 0
-        self.state = "waiting"  # loading, running, finished
-        self.computed = 0  # blocks
-        self.next_stored: list[int] = []  # of each group
-        self.jobs: set[int] = set()
-        self.context = ReqContext(req_id=request_id)
-        self.told_end = False
-        self.loaded = 0  # blocks, of the last hit
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.blocks) * BLOCK_TOKENS + self.tail
-
-    def append(self, block: int) -> None:
-        """A block of generated tokens is full."""
-        self.blocks.append(block)
-        self.block_hashes.append(chain(self.blocks)[-1])
-
-    def replace(self, keep: int, blocks: Sequence[int]) -> None:
-        """A streaming session goes on otherwise from a block on: the live list shrinks."""
-        self.blocks[keep:] = blocks
-        del self.block_hashes[keep:]
-        self.block_hashes += chain(self.blocks)[keep:]
-        self.num_prompt_blocks = len(self.blocks)
-        self.computed = min(self.computed, keep)
-        self.next_stored = [min(n, keep) for n in self.next_stored]
-
-    def key(self, group: int, block: int) -> bytes:
-        return self.block_hashes[block] + group.to_bytes(4, "big")
-
-
-@dataclass
-class _Job:
-    request: Request
-    keys: list[bytes]
-    spec: SlotSpec
-    is_store: bool
-    waits: int = 0  # steps
-    fails: bool = False
-
-
-@dataclass
-class _Report:
-    """What the workers tell after a step."""
-
-    done: dict[int, int] = field(default_factory=dict)
-    failed_slots: set[tuple[int, int]] = field(default_factory=set)
-    received: set[str] = field(default_factory=set)
-    failed: set[str] = field(default_factory=set)
 
 
 class FakeScheduler:
@@ -114,12 +39,12 @@ class FakeScheduler:
         workers: Workers,
         *,
         end_last: bool = False,
-        lag: bool = False,
+        lag: int = 0,
     ) -> None:
         self.manager = manager
         self.kinds = MODELS[model]
         self.end_last = end_last
-        self.lag = lag  # asynchronous scheduling: a step is planned before the last one reports
+        self.lag = lag  # so many steps are planned before the workers do the first of them
         self.requests: dict[str, Request] = {}
         self.no_room = False
         self.slow_jobs = 0
@@ -135,17 +60,17 @@ class FakeScheduler:
         self._tracked: dict[str, Request] = {}
         self._gpu: set[bytes] = set()  # vLLM's own prefix cache
         self._loading_keys: set[bytes] = set()
-        self._jobs: dict[int, _Job] = {}  # known to the scheduler
+        self._jobs: dict[int, Job] = {}  # known to the scheduler
         self._count = 0
         self._stale = 0
         self._fence: set[int] = set()
-        self._new_loads: dict[int, _Job] = {}
+        self._new_loads: dict[int, Job] = {}
         self._flush: set[int] = set()
         self._preempted: list[str] = []
         self._finished: list[str] = []
-        self._deferred: dict[int, _Job] = {}  # stores of the last step
-        self._running_jobs: dict[int, _Job] = {}  # in the workers
-        self._reports: list[_Report] = []
+        self._deferred: dict[int, Job] = {}  # stores of the last step
+        self._running_jobs: dict[int, Job] = {}  # in the workers
+        self._plans: list[Plan] = []  # that the workers have not seen
         if end_last:
             manager.quarantine.told_of_flush = True
 
@@ -188,10 +113,13 @@ class FakeScheduler:
             if request.state == "running":
                 request.computed = min(request.computed + compute, len(request.blocks))
                 self._gpu.update(request.block_hashes[: request.computed])
-        loads, stores, flush = self._plan()
-        self._work(loads, stores, flush)
-        if len(self._reports) > self.lag:
-            self._take(self._reports.pop(0))
+        self._plans.append(self._plan())
+        if len(self._plans) > self.lag:
+            self._hear()
+
+    def _hear(self) -> None:
+        """The workers have done the first step that was planned."""
+        self._take(self._work(self._plans.pop(0)))
 
     def run(self, request: Request) -> int:
         """Until it has computed everything and ended; how many blocks were loaded for it."""
@@ -211,12 +139,19 @@ class FakeScheduler:
             if request.state != "finished":
                 self.abort(request)
         for _ in range(_DRAIN_STEPS):
-            busy = self._finished or self._running_jobs or self._deferred or self._reports
-            if not (busy or self._jobs or self._fence or self.manager.has_pending_work()):
+            if (
+                self._finished
+                or self._running_jobs
+                or self._deferred
+                or self._jobs
+                or self._fence
+                or self.manager.has_pending_work()
+            ):
+                self.step()
+            elif self._plans:
+                self._hear()
+            else:
                 return
-            self.step()
-            if self.lag and self._reports and not self._running_jobs:
-                self._take(self._reports.pop(0))
         raise AssertionError(f"work is left after {_DRAIN_STEPS} steps")
 
     # ------------------------------------------------------------ called by the connector
@@ -320,8 +255,7 @@ class FakeScheduler:
             keys += [request.key(group, i) for i in range(max(begin, end - reach), end)]
         return keys
 
-    def _plan(self) -> tuple[dict[int, _Job], dict[int, _Job], set[int]]:
-        """Build the metadata of the step: jobs to start, and those to wait for."""
+    def _plan(self) -> Plan:
         context = ScheduleEndContext([], self._preempted)
         with self._lock():
             if not self.end_last:
@@ -329,7 +263,7 @@ class FakeScheduler:
             for request_id in self._preempted:
                 if (request := self._tracked.get(request_id)) is not None:
                     self._flush |= request.jobs - self._new_loads.keys()
-            stores: dict[int, _Job] = {}
+            stores: dict[int, Job] = {}
             for request in [*self.requests.values()]:
                 ending = request.request_id in self._finished
                 if request.state == "running" or ending:
@@ -338,10 +272,10 @@ class FakeScheduler:
                 self._tell_end(self.requests.pop(request_id))
             if self.end_last:
                 self.manager.on_schedule_end(context)
-        loads, flush = self._new_loads, self._flush
+        plan = Plan(self._new_loads, stores, self._flush)
         self._new_loads, self._flush = {}, set()
         self._preempted, self._finished = [], []
-        return loads, stores, flush
+        return plan
 
     def _tell_end(self, request: Request) -> None:
         if request.request_id not in self._tracked:
@@ -351,7 +285,7 @@ class FakeScheduler:
         if not request.jobs:
             del self._tracked[request.request_id]
 
-    def _store(self, request: Request, stores: dict[int, _Job]) -> None:
+    def _store(self, request: Request, stores: dict[int, Job]) -> None:
         if request.request_id not in self._tracked:
             return
         if any(not self._jobs[job].is_store for job in request.jobs):
@@ -386,7 +320,7 @@ class FakeScheduler:
     def _new_job(self, request: Request, keys: list[bytes], spec: SlotSpec, store: bool) -> int:
         job_id = self._count
         self._count += 1
-        job = _Job(request, keys, spec, store)
+        job = Job(request, keys, spec, store)
         if self.slow_jobs:
             self.slow_jobs -= 1
             job.waits = 2
@@ -412,22 +346,22 @@ class FakeScheduler:
 
     # ------------------------------------------------------------ the workers
 
-    def _work(self, loads: dict[int, _Job], stores: dict[int, _Job], flush: set[int]) -> None:
-        report = _Report()
+    def _work(self, plan: Plan) -> Report:
+        report = Report()
         running = self._running_jobs
         running.update(self._deferred)
-        running.update(loads)
-        self._deferred = dict(stores)
+        running.update(plan.loads)
+        self._deferred = plan.stores
         for job_id, job in list(running.items()):
-            if job.waits and job_id not in flush:
+            if job.waits and job_id not in plan.flush:
                 job.waits -= 1
                 continue
             del running[job_id]
             report.done[job_id] = 1
             self._transfer(job, report)
-        self._reports.append(report)
+        return report
 
-    def _transfer(self, job: _Job, report: _Report) -> None:
+    def _transfer(self, job: Job, report: Report) -> None:
         if job.is_store:
             if job.fails or not self._done(self.workers.store(job.keys, job.spec)):
                 report.failed_slots |= {
@@ -443,7 +377,7 @@ class FakeScheduler:
         assert good or self.server_may_go, "a transfer failed, and nothing was wrong"
         return good
 
-    def _take(self, report: _Report) -> None:
+    def _take(self, report: Report) -> None:
         """The scheduler hears of a step that has ended."""
         meta = WorkerMetadata(
             completed_jobs=dict(report.done), failed_slots=set(report.failed_slots)

@@ -64,7 +64,6 @@ class Recorder:
             "begin_round": self._begin_round,
             "end_request": self._end_request,
             "note_failures": self._note_failures,
-            "note_step": self._plain("note_step"),
             "reset_cache": self._plain("reset_cache"),
             "on_schedule_end": self._on_schedule_end,
             "on_new_request": self._of_context("on_new_request"),

@@ -111,7 +111,7 @@ def test_a_reset_brings_all_slots_back(
     engine = start()
     engine.generate([A])
     assert engine.llm.reset_prefix_cache(reset_connector=True)
-    for _ in range(2 * bare._STEPS_IN_FLIGHT):
+    for _ in range(3):
         engine.settle()
     client = engine.manager._client
     assert (client.total_blocks(), client.mempool_used()) == (0, 0)

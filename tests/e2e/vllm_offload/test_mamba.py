@@ -208,5 +208,4 @@ def test_a_reset_forgets_a_state_that_is_half_there(manager: RadixShmemManager) 
     manager.reset_cache()
     for _ in range(3):
         _end_step(manager)
-        manager.note_step()
     assert _used(manager._client) == [0, 0]

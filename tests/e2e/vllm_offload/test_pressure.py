@@ -286,7 +286,8 @@ def test_slots_that_are_being_written_at_a_reset_come_back_later(
     assert reset
     client = engine.manager._client
     assert client.total_blocks() == 0
-    engine.manager.note_step()  # the report of a step that vLLM had made ready before the reset
+    # The plan of a step that vLLM had begun to make before the reset.
+    assert engine.manager.quarantine.note_step() == []
     neighbour.take()
     assert 0 < len(neighbour.slots) < SLOTS, "what may still be written is nobody else's"
     slow.finish()
@@ -333,6 +334,19 @@ def test_a_reset_forgets_aborted_loads(
         slow.hold()
     slow.finish()
     assert engine.generate([A])[0] == [want["A"]]
+
+
+def test_an_engine_without_requests_comes_to_rest_after_a_reset(
+    engine: Engine, steps: Steps, slow: SlowCopies
+) -> None:
+    steps.finish(steps.add(A, 1))
+    steps.step()
+    assert slow.waiting("store")
+    assert engine.llm.reset_prefix_cache(reset_connector=True)
+    scheduler = engine.llm.llm_engine.engine_core.engine_core.scheduler
+    steps.step(5)
+    assert not scheduler.has_requests(), "vLLM makes steps for nothing"
+    assert engine.manager.quarantine.empty
 
 
 def test_nothing_of_before_a_reset_is_found_after_it(

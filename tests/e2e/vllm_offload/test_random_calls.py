@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from e2e.vllm_offload.fake_node import FakeNode
-from e2e.vllm_offload.fake_scheduler import FakeScheduler, Request
+from e2e.vllm_offload.fake_request import Request
+from e2e.vllm_offload.fake_scheduler import FakeScheduler
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -41,9 +42,9 @@ class RandomCalls(RuleBasedStateMachine):
         blocks=st.sampled_from([8, 12, 64]),
         ranks=st.integers(1, 2),
         end_last=st.booleans(),
-        lag=st.booleans(),
+        lag=st.integers(0, 3),
     )
-    def start(self, model: str, blocks: int, ranks: int, end_last: bool, lag: bool) -> None:
+    def start(self, model: str, blocks: int, ranks: int, end_last: bool, lag: int) -> None:
         name = f"/radixtest-{os.getpid()}-calls-{next(_names)}"
         self.node = FakeNode(name, model, blocks, ranks)
         self.engines = [self.node.engine(end_last=end_last, lag=lag) for _ in range(2)]
