@@ -96,6 +96,7 @@ OwnerLock::Acquired OwnerLock::acquire_word() {
       // A sleeper that gets the lock cannot know whether others still sleep.
       if (word.compare_exchange_weak(now, owned_word(now, slept), std::memory_order_acquire,
                                      std::memory_order_relaxed)) {
+        stuck_.reset();
         return Acquired::kClean;
       }
       continue;
@@ -119,8 +120,10 @@ OwnerLock::Acquired OwnerLock::acquire_word() {
       changed = time;
       seen = acquisition(now);
     }
-    if (time - changed > timeout_ || time - started > timeout_ * kStarvation) {
+    const bool stuck = time - changed > timeout_ || stuck_ == seen;
+    if (stuck || time - started > timeout_ * kStarvation) {
       if (owner_is_dead(now) && take_over()) return Acquired::kTakenOver;
+      if (stuck) stuck_ = seen;
       return Acquired::kBusy;
     }
     if ((now & 1) == 0) {

@@ -15,7 +15,8 @@
 // anything else. Nobody waits without a timeout, since a killed unlocker or a killed woken waiter
 // swallows a wake-up.
 // Busy: the acquisition number has not changed for the lock timeout (a living but stopped owner
-// is not robbed), or ten times that has passed in any case.
+// is not robbed), or ten times that has passed in any case. Who has found an acquisition stuck does
+// not wait for it again: an engine with many requests would stand still for the timeout of each.
 // Release: one fetch_and on the whole word, then one wake if somebody slept. A death between the
 // two costs a sleeper at most 20 ms.
 // Threads of one client share its id, so they queue on a process-local mutex first.
@@ -25,6 +26,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "base/ids.h"
 #include "sync/live_file.h"
@@ -63,6 +65,7 @@ class OwnerLock final {
   ClientId self_;
   std::chrono::milliseconds timeout_;
   std::timed_mutex local_;
+  std::optional<std::uint32_t> stuck_;  // the acquisition that was given up; guarded by local_
 };
 
 }  // namespace radixshmem

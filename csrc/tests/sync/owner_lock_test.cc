@@ -194,6 +194,32 @@ TEST_F(OwnerLockTest, AStoppedOwnerIsNotRobbedAndOthersGetBusy) {
   other.lock.release();
 }
 
+TEST_F(OwnerLockTest, AStoppedOwnerCostsTheTimeoutOnce) {
+  constexpr milliseconds kTimeout{200};
+  constexpr int kCalls = 200;
+  Client other(*this, 2, kTimeout);
+  Child owner(hold_as(1));
+  ASSERT_TRUE(owner.wait_ready());
+  owner.stop();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kCalls; ++i) ASSERT_EQ(other.lock.acquire(), Acquired::kBusy);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(took, kTimeout) << "the first one waits";
+  EXPECT_LT(took, kTimeout * (kCalls / 4)) << "each one waited";
+  owner.signal(SIGCONT);
+  owner.go_on();
+  EXPECT_EQ(owner.wait(), 0);
+  Child next(hold_as(1));
+  ASSERT_TRUE(next.wait_ready());
+  next.stop();
+  const auto again = std::chrono::steady_clock::now();
+  EXPECT_EQ(other.lock.acquire(), Acquired::kBusy);
+  EXPECT_GE(std::chrono::steady_clock::now() - again, kTimeout) << "of another acquisition";
+  next.kill_and_wait();
+  EXPECT_EQ(other.lock.acquire(), Acquired::kTakenOver) << "at once, too";
+  other.lock.release();
+}
+
 TEST_F(OwnerLockTest, AStoppedOwnerThatIsKilledIsTakenOver) {
   Client other(*this, 2, kHasty);
   Child owner(hold_as(1));
