@@ -152,7 +152,10 @@ def exchange(connection: socket.socket, request: Request, timeout_s: float) -> R
         length = body_length(_receive(connection, _LENGTH.size, deadline))
         reply = _replies.decode(_receive(connection, length, deadline))
     except TimeoutError:
-        raise TimeoutError(f"the radix-server did not answer within {timeout_s:g} s") from None
+        raise TimeoutError(
+            f"the radix-server at {connection.getpeername()} did not answer within {timeout_s:g} s"
+            ": is it stopped?"
+        ) from None
     except OSError as error:
         raise ServerNotReady(f"the radix-server went away while asked ({error})") from None
     except msgspec.MsgspecError as error:

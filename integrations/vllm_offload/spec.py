@@ -232,7 +232,7 @@ def _until_answered(connect: Callable[[], RadixClient], settings: Settings) -> R
     while True:
         try:
             return connect()
-        except ServerNotReady as error:
+        except (ServerNotReady, TimeoutError) as error:  # a stopped server accepts, and is silent
             if time.monotonic() >= deadline:
                 raise ServerNotReady(
                     f"no radix-server {settings.server_name} on host {Host.here().name!r} after "
