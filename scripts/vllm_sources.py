@@ -13,6 +13,7 @@ metadata step, which needs a compiler and PyTorch.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import subprocess
@@ -32,15 +33,20 @@ _TIMEOUT_S = 60
 def main(version: str, folder: Path) -> None:
     done = folder / f"{version}.sha256"
     found = sdist(version)
-    expected = found["hashes"]["sha256"]
+    expected = found.get("hashes", {}).get("sha256")
+    if expected is None:
+        sys.exit(f"the index has no sha256 of {found['url']}: use another index")
     if done.exists() and done.read_text() == expected:
         return
     with tempfile.TemporaryFile() as archive:
         digest = hashlib.sha256()
-        with urllib.request.urlopen(found["url"], timeout=_TIMEOUT_S) as response:
-            while piece := response.read(1 << 20):
-                digest.update(piece)
-                archive.write(piece)
+        try:
+            with urllib.request.urlopen(found["url"], timeout=_TIMEOUT_S) as response:
+                while piece := response.read(1 << 20):
+                    digest.update(piece)
+                    archive.write(piece)
+        except (OSError, http.client.HTTPException) as error:
+            sys.exit(f"{found['url']} cannot be fetched: {error}; try again")
         if digest.hexdigest() != expected:
             sys.exit(f"{found['url']}: sha256 is {digest.hexdigest()}, the index says {expected}")
         archive.seek(0)
@@ -52,13 +58,19 @@ def main(version: str, folder: Path) -> None:
 def sdist(version: str) -> dict[str, Any]:
     index = index_url()
     page = f"{index}/vllm/"
-    request = urllib.request.Request(page, headers=_ACCEPT)
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-        files = json.load(response)["files"]
-    for file in files:
-        if file["filename"] == f"vllm-{version}.tar.gz":
-            return {**file, "url": urljoin(page, file["url"])}
-    sys.exit(f"{index} has no sdist of vllm {version}")
+    try:
+        request = urllib.request.Request(page, headers=_ACCEPT)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+            files = {file["filename"]: file for file in json.load(response)["files"]}
+    except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException) as error:
+        sys.exit(
+            f"{page} does not list the files of vllm as JSON ({error}); have PIP_INDEX_URL or "
+            "pip's global.index-url name an index that does, such as https://pypi.org/simple"
+        )
+    file = files.get(f"vllm-{version}.tar.gz")
+    if file is None:
+        sys.exit(f"{index} has no sdist of vllm {version}")
+    return {**file, "url": urljoin(page, file["url"])}
 
 
 def index_url() -> str:
