@@ -41,7 +41,9 @@ def _failing(submit: Callable[..., bool], when: Path) -> Callable[..., bool]:
         pair = [source, destination]
         if when.exists():  # slots of a life that never was
             pair = [
-                SlotSpec(each.slots, each.life ^ 1) if isinstance(each, SlotSpec) else each
+                SlotSpec(each.slots, each.life ^ 1, each.request)
+                if isinstance(each, SlotSpec)
+                else each
                 for each in pair
             ]
         return submit(job_id, *pair, **options)
