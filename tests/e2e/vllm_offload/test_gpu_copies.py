@@ -309,7 +309,7 @@ def test_a_transfer_without_a_pinned_buffer_has_failed(
         jobs = [bounced.submit(store, (range(5), slots)) for store in (True, False)]
         assert sorted(bounced.finished()) == jobs
     assert len(bounced.worker.take_failed_slots()) == 5
-    assert bounced.worker.take_failed_loads() == {jobs[1]}
+    assert bounced.worker.take_failed_loads() == {jobs[1]: ""}
     job = bounced.submit(True, (range(5), slots))
     assert bounced.finish(bounced.gpu.transfers_first) == [job]
     assert bounced.worker.take_failed_slots() == set()
