@@ -78,6 +78,8 @@ class Settings:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not math.isfinite(value) or value < 0:
                 _refuse(name, value, "a number of seconds, unquoted")
+        if self.transfer_timeout_s == 0:
+            _refuse("transfer_timeout_s", 0, "more than 0: every copy would have failed")
         milliseconds = self.pull_timeout_ms
         if not isinstance(milliseconds, int) or isinstance(milliseconds, bool) or milliseconds < 0:
             _refuse("pull_timeout_ms", milliseconds, "a whole number of milliseconds, unquoted")

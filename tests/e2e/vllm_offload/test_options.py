@@ -8,11 +8,14 @@ import json
 from typing import Any
 
 import pytest
-from e2e.vllm_offload.contracts import offloading_config
+from e2e.vllm_offload.contracts import offloading_config, vllm_config
 from e2e.vllm_offload.engines import CONFIG
+from vllm.config import KVTransferConfig
+from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from radixshmem.integrations.vllm_offload import RadixShmemOffloadingSpec
 from radixshmem.integrations.vllm_offload.options import Settings
+from radixshmem.integrations.vllm_offload.settings import prepare
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,7 @@ from radixshmem.integrations.vllm_offload.options import Settings
         ({"wait_server_s": "60"}, "wait_server_s is '60'; it must be a number"),
         ({"wait_server_s": -1}, "wait_server_s is -1"),
         ({"transfer_timeout_s": float("nan")}, "transfer_timeout_s is nan"),
+        ({"transfer_timeout_s": 0}, "transfer_timeout_s is 0; it must be more than 0"),
         ({"pull_timeout_ms": True}, "pull_timeout_ms is True"),
         ({"pull_timeout_ms": 0.5}, "pull_timeout_ms is 0.5; it must be a whole number"),
     ],
@@ -48,3 +52,18 @@ def test_what_was_given_is_taken_and_the_rest_has_defaults() -> None:
 def test_the_options_of_the_file_that_users_copy_are_known() -> None:
     transfer = json.loads(CONFIG.read_text(encoding="utf-8"))
     assert Settings.of(transfer["kv_connector_extra_config"]) == Settings("/kv_cache")
+
+
+def test_a_load_never_runs_inside_a_step_and_a_failed_one_is_computed(llama: str) -> None:
+    extra = {"server_name": "/a", "sync_load_budget_bytes": 1 << 30}
+    transfer = KVTransferConfig(
+        kv_connector="RadixShmemConnector",
+        kv_role="kv_both",
+        kv_load_failure_policy="fail",
+        kv_connector_extra_config=extra,
+    )
+    config = vllm_config(llama, kv_transfer_config=transfer)
+    prepare(config, KVCacheConfig(num_blocks=1, kv_cache_tensors=[], kv_cache_groups=[]))
+    assert config.kv_transfer_config is not None
+    assert config.kv_transfer_config.kv_connector_extra_config["sync_load_budget_bytes"] == 0
+    assert config.kv_transfer_config.kv_load_failure_policy == "recompute"

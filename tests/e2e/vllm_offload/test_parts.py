@@ -84,3 +84,15 @@ def test_the_plugin_may_be_called_again() -> None:
     register()
     register()
     assert KVConnectorFactory._registry["RadixShmemConnector"]() is RadixShmemConnector
+
+
+def test_the_connector_is_found_by_the_path_of_its_module() -> None:
+    from vllm.config import KVTransferConfig
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    config = KVTransferConfig(
+        kv_connector="RadixShmemConnector",
+        kv_connector_module_path="radixshmem.integrations.vllm_offload",
+        kv_role="kv_both",
+    )
+    assert KVConnectorFactory.get_connector_class(config) is RadixShmemConnector
