@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from e2e.vllm_offload.engines import BLOCK, Engine, Prompt, prompt
 from e2e.vllm_offload.stepping import MOST_STEPS, SlowCopies, Steps
 from vllm import SamplingParams
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
@@ -18,6 +20,8 @@ from radixshmem_core.server import RadixServer
 FIRST = prompt(1, 3 * BLOCK + 4)
 COUNT = 150  # tokens after each of them
 FOUR = [prompt(20 + i, 200) for i in range(4)]
+# Before 0.32 vLLM goes on from the hash of the token that a session takes back.
+DROPS_HASHES = "block_hashes[" in inspect.getsource(Scheduler._update_request_as_session)
 
 
 @pytest.fixture
@@ -159,4 +163,4 @@ def test_a_streamed_session_drops_its_last_token(
     core.engine_core.abort_requests(["session"])
     engine.settle()
     engine.forget()
-    assert engine.generate([whole]) == ([want], [6 * BLOCK])
+    assert engine.generate([whole]) == ([want], [(6 if DROPS_HASHES else 4) * BLOCK])
