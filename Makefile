@@ -19,6 +19,9 @@ NATIVE := $(shell find csrc cmake CMakeLists.txt -type f \( -name '*.h' -o -name
 SOURCES := $(shell find radixshmem radixshmem_core integrations -name '*.py')
 VLLM := 0.32.0
 
+# Without bytecode on disk each process of an engine compiles vLLM anew when it starts.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-vllm test test-full bench format clean
 .DEFAULT_GOAL := test
 
