@@ -20,8 +20,6 @@
 
 namespace radixshmem {
 
-inline constexpr const char* kCudaDriverLibrary = "libcuda.so.1";
-
 // What pins memory: the driver below, or a fake of it in tests.
 class HostPinner {
  public:
