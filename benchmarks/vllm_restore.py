@@ -59,7 +59,7 @@ def restore_rows(rounds: int) -> list[Row]:
         for value, view in enumerate(views):
             view[:] = value % 127
         worker = RadixShmemWorker(client, groups, 0, caches, _TIMEOUT_S)
-        source = SlotSpec(slots, store.nonce)
+        source = SlotSpec(slots, store.nonce, "request")
         target = GPULoadStoreSpec(blocks.tolist(), group_sizes=[_BLOCKS], block_indices=[0])
         samples = interleave(
             rounds,

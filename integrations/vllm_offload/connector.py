@@ -9,6 +9,7 @@ begin of a round of lookups, the end of a request, and transfers that failed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -159,12 +160,14 @@ class RadixShmemConnector(OffloadingConnector):
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
         """Called in the scheduler with what the workers say; ValueError ends the start."""
-        if (manager := self._manager) is not None:
-            require_one_server(Handshake.of(manager.nonce), metadata)
+        self._require_one_server(metadata)
 
     def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], Any]) -> None:
+        self._require_one_server(metadata)
+
+    def _require_one_server(self, workers: Mapping[Any, object]) -> None:
         if (manager := self._manager) is not None:
-            require_one_server(Handshake.of(manager.nonce), metadata)
+            require_one_server(Handshake.of(manager.nonce), workers)
 
     # ------------------------------------------------------------ worker
 

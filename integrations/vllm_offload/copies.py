@@ -49,7 +49,12 @@ class Transfer:
     is_store: bool
     store: SlotStore
     parts: list[Part]
-    request: str  # whose load it is
+    request: str  # whose blocks they are
+
+    def copy(self, part: Part) -> int:
+        """Copy a part by the CPU. Returns: bytes. RadixError, IndexError, ValueError."""
+        move = self.store.copy_in if self.is_store else self.store.copy_out
+        return move(part.slots, part.addresses, part.sizes, kind=part.kind, offset=part.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +102,11 @@ class HostCopier:
 
     def start(self, transfer: Transfer) -> None:
         begin = time.perf_counter()
-        move = transfer.store.copy_in if transfer.is_store else transfer.store.copy_out
         copied = 0
         failure = None
         try:
             for part in transfer.parts:
-                copied += move(
-                    part.slots, part.addresses, part.sizes, kind=part.kind, offset=part.offset
-                )
+                copied += transfer.copy(part)
         except (RadixError, IndexError, ValueError) as error:
             failure = str(error)
         took = time.perf_counter() - begin

@@ -17,6 +17,7 @@ from vllm.v1.kv_offload.base import OffloadingEvent, OffloadKey
 
 from radixshmem import RadixClient, RadixError
 
+from .keys import group_of, hash_of
 from .path import word_of
 
 __all__ = ["EventLog"]
@@ -57,9 +58,8 @@ class EventLog:
 
     def found(self, key: OffloadKey) -> base.LookupResult:
         """A lookup found the block: a HIT. vLLM can tell what is in it only if it was looked up."""
-        suffix = key[-len(self._suffixes[0]) :]
-        if suffix in self._suffixes:
-            self.announce([key[: -len(suffix)]])
+        if group_of(key) in self._suffixes:
+            self.announce([hash_of(key)])
         return base.LookupResult.HIT
 
     def withdraw(self, block_hashes: Iterable[bytes]) -> None:

@@ -10,7 +10,7 @@ from radixshmem import ComponentType
 
 from .groups import GroupMap
 
-__all__ = ["Block", "Keys", "hash_of"]
+__all__ = ["Block", "Keys", "group_of", "hash_of"]
 
 _GROUP_BYTES = 4
 
@@ -19,6 +19,10 @@ Block = tuple[int, bytes]  # (component, block hash): what a slot is of
 
 def hash_of(key: OffloadKey) -> bytes:
     return key[:-_GROUP_BYTES]
+
+
+def group_of(key: OffloadKey) -> bytes:
+    return key[-_GROUP_BYTES:]
 
 
 class Keys:
@@ -35,8 +39,5 @@ class Keys:
         """What the keys of each group of the class end with."""
         return [suffix for suffix, its in self.component_of.items() if its == component]
 
-    def group(self, key: OffloadKey) -> bytes:
-        return key[-_GROUP_BYTES:]
-
     def block(self, key: OffloadKey) -> Block:
-        return self.component_of[key[-_GROUP_BYTES:]], key[:-_GROUP_BYTES]
+        return self.component_of[group_of(key)], hash_of(key)

@@ -136,8 +136,8 @@ class Lane:
                 outcomes.append(self._outcome(run, now, ended=self._has_ended(run)))
         return outcomes
 
-    def runs_any(self, job_ids: set[int] | None = None) -> bool:
-        """Whether one of them, or any at all, is not over."""
+    def runs_any(self, job_ids: set[int] | None) -> bool:
+        """Whether one of them, or any at all for None, is not over."""
         return bool(self._running) if job_ids is None else not job_ids.isdisjoint(self._running)
 
     def take_ended(self) -> list[Transfer]:
@@ -225,11 +225,11 @@ class Lane:
         """Between buffer and slots. Not for a run that has failed: its slots may be of another."""
         if run.error is not None:
             return
-        store = run.transfer.store
-        move = store.copy_in if self._is_store else store.copy_out
         sizes = np.array([piece.slot_bytes], np.uint64)
         try:
-            move(piece.slots, buffer.places(piece), sizes, kind=piece.kind, offset=piece.offset)
+            run.transfer.copy(
+                Part(piece.kind, piece.slots, buffer.places(piece), sizes, piece.offset)
+            )
         except (RadixError, IndexError, ValueError) as error:
             run.error = str(error)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,9 @@ from .metrics import Figures, Meter
 from .path import RequestPath
 from .pulls import Pull
 from .quarantine import Found, Quarantine, Slot
+from .request import RequestState
 from .stores import Stores
-from .transfer import SlotSpec
+from .transfer import SlotSpec, life_of
 
 __all__ = ["RadixShmemManager"]
 
@@ -49,30 +49,6 @@ _log = logging.getLogger("radixshmem.vllm")
 _FULL, _SWA, _MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
 _HIT, _MISS = base.LookupResult.HIT, base.LookupResult.MISS
 _PENDING, _RETRY = base.LookupResult.HIT_PENDING, base.LookupResult.RETRY
-
-
-@dataclass(slots=True)
-class _Request:
-    path: RequestPath
-    limit: int | None = None  # blocks that a lookup may reach; None: all
-    found: Found | None = None  # of this round, pinned
-    hits: dict[bytes, int] = field(default_factory=dict)  # slots of what it found, by key
-    pull: Pull | None = None  # runs in the background
-    pulled: bool = False  # or did: there is one for each request
-    loads: int = 0  # jobs in flight
-    done: bool = False
-    banned: bool = False  # a load of it failed: it computes the rest itself
-
-    def release(self) -> None:
-        self.hits = {}
-        if self.found is not None:
-            self.found.finalize()
-            self.found = None
-
-    def give_up_pull(self) -> None:
-        if self.pull is not None:
-            self.pull.cancel()
-            self.pull = None
 
 
 class RadixShmemManager(base.OffloadingManager):
@@ -101,7 +77,7 @@ class RadixShmemManager(base.OffloadingManager):
         self._may_load = loads
         self._may_store = stores
         self._events = EventLog.of(client, self._keys.suffixes(_FULL)) if events else None
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, RequestState] = {}
         self._offered: dict[str, Sequence[bytes]] = {}
         self._lost = False  # the server, as far as was told
         self.figures = Figures()
@@ -176,7 +152,7 @@ class RadixShmemManager(base.OffloadingManager):
     def on_new_request(self, req_context: ReqContext) -> base.RequestOffloadingContext:
         # A request that was not offered has ended already: it is only announced to be forgotten.
         live = self._offered.pop(req_context.req_id, ())
-        self._requests[req_context.req_id] = _Request(RequestPath(live, self._per_block))
+        self._requests[req_context.req_id] = RequestState(RequestPath(live, self._per_block))
         return base.RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> base.LookupResult:
@@ -188,7 +164,7 @@ class RadixShmemManager(base.OffloadingManager):
             return _HIT if self._events is None else self._events.found(key)
         return self._lookup_first_or_missing(request, key)
 
-    def _lookup_first_or_missing(self, request: _Request, key: OffloadKey) -> base.LookupResult:
+    def _lookup_first_or_missing(self, request: RequestState, key: OffloadKey) -> base.LookupResult:
         """The first lookup of a round, which makes its query, and those that are no hit."""
         if request.banned or not self._may_load:
             return _MISS
@@ -204,7 +180,7 @@ class RadixShmemManager(base.OffloadingManager):
                 return _RETRY
         return _MISS
 
-    def _find(self, request: _Request) -> None:
+    def _find(self, request: RequestState) -> None:
         request.path.sync()
         size = len(request.path)
         if request.limit is not None:
@@ -217,7 +193,7 @@ class RadixShmemManager(base.OffloadingManager):
             self._server_answers()
             request.hits = self._slots_by_key(request.path, request.found)
 
-    def _query(self, request: _Request, words: npt.NDArray[np.uint64]) -> Found:
+    def _query(self, request: RequestState, words: npt.NDArray[np.uint64]) -> Found:
         if not request.pulled:
             request.pulled = True
             request.pull = Pull(self._client, words, self._mask, self._pull_timeout_ms)
@@ -258,7 +234,7 @@ class RadixShmemManager(base.OffloadingManager):
         if request.found is None:  # the server went between lookup and now: a load that fails
             return SlotSpec.void(len(keys), req_context.req_id)
         slots = np.fromiter(map(request.hits.__getitem__, keys), np.int32, len(keys))
-        return SlotSpec(slots, self._life(), req_context.req_id)
+        return SlotSpec(slots, life_of(self._client), req_context.req_id)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         request = self._requests.get(req_context.req_id)
@@ -277,7 +253,7 @@ class RadixShmemManager(base.OffloadingManager):
         self.end_request(req_context.req_id)
         self._forget_if_done(req_context.req_id, request)
 
-    def _forget_if_done(self, request_id: str, request: _Request) -> None:
+    def _forget_if_done(self, request_id: str, request: RequestState) -> None:
         if request.done and request.loads == 0:
             del self._requests[request_id]
 
@@ -287,15 +263,16 @@ class RadixShmemManager(base.OffloadingManager):
         self, keys: Collection[OffloadKey], req_context: ReqContext
     ) -> base.PrepareStoreOutput:
         request = self._requests.get(req_context.req_id) if self._may_store else None
-        if request is None:
-            return base.PrepareStoreOutput([], SlotSpec.void(0), [])
-        try:
-            chosen, slots = self.stores.prepare(request.path, keys)
-            life = self._life()
-        except RadixError as error:
-            self._server_lost(error)
-            return base.PrepareStoreOutput([], SlotSpec.void(0), [])
-        return base.PrepareStoreOutput(chosen, SlotSpec(np.array(slots, np.int32), life), [])
+        if request is not None:
+            try:
+                chosen, slots = self.stores.prepare(request.path, keys)
+                spec = SlotSpec(
+                    np.array(slots, np.int32), life_of(self._client), req_context.req_id
+                )
+                return base.PrepareStoreOutput(chosen, spec, [])
+            except RadixError as error:
+                self._server_lost(error)
+        return base.PrepareStoreOutput([], SlotSpec.void(0, req_context.req_id), [])
 
     def on_schedule_end(self, context: base.ScheduleEndContext) -> None:
         if self.quarantine.resets:
@@ -375,11 +352,7 @@ class RadixShmemManager(base.OffloadingManager):
     @property
     def nonce(self) -> int:
         """Of the server's life that it has attached to."""
-        return self._life()
-
-    def _life(self) -> int:
-        store = self._client.store
-        return store.nonce if store is not None else 0
+        return life_of(self._client)
 
     def _recycle(self, slots: Collection[Slot]) -> None:
         try:

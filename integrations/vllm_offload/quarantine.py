@@ -87,11 +87,8 @@ class Quarantine:
 
     def withhold_late(self, slots: Iterable[Slot]) -> list[Slot]:
         """Returns: those that nobody writes any more; the others come free later."""
-        if not self._late:
-            return list(slots)
-        late = self._late_slots()
-        given = list(slots)
-        self._withheld.update(late.intersection(given))
+        given, late = list(slots), self._late_slots()
+        self._withheld |= late.intersection(given)
         return [slot for slot in given if slot not in late]
 
     def _late_slots(self) -> set[Slot]:

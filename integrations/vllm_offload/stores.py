@@ -23,7 +23,7 @@ from radixshmem import COMPONENT_MASK_FULL, ComponentType, InsertError, RadixCli
 
 from .events import EventLog
 from .groups import GroupMap
-from .keys import Block, Keys
+from .keys import Block, Keys, group_of
 from .metrics import Figures
 from .path import RequestPath
 from .quarantine import Quarantine, Slot
@@ -116,7 +116,7 @@ class Stores:
         """The slot that lacks the part of this key; None when it is or will be there."""
         block = self._keys.block(key)
         pending = self.gathering.get(block)
-        group = self._keys.group(key)
+        group = group_of(key)
         if pending is None or group in pending.groups:
             return None
         pending.groups.add(group)

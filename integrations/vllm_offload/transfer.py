@@ -13,25 +13,33 @@ import numpy.typing as npt
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.v1.kv_offload.base import LoadStoreSpec
 
-__all__ = ["SlotSpec", "WorkerMetadata"]
+from radixshmem import RadixClient
+
+__all__ = ["SlotSpec", "WorkerMetadata", "life_of"]
+
+
+def life_of(client: RadixClient) -> int:
+    """The nonce of the store that the client has attached to; 0: none."""
+    store = client.store
+    return store.nonce if store is not None else 0
 
 
 class SlotSpec(LoadStoreSpec):
     """The slots of one transfer, one per key in the order of the keys.
 
     `life` names the store they are of (its nonce): slot ids of a server that was replaced mean
-    nothing to the next one. `request` is the one that loads.
+    nothing to the next one. `request` is the one whose blocks they are.
     """
 
     __slots__ = ("life", "request", "slots")
 
-    def __init__(self, slots: npt.NDArray[np.int32], life: int, request: str = "") -> None:
+    def __init__(self, slots: npt.NDArray[np.int32], life: int, request: str) -> None:
         self.slots = slots
         self.life = life
         self.request = request
 
     @classmethod
-    def void(cls, count: int, request: str = "") -> SlotSpec:
+    def void(cls, count: int, request: str) -> SlotSpec:
         """A transfer that is to fail: its slots are gone."""
         return cls(np.full(count, -1, np.int32), 0, request)
 

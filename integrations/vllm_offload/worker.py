@@ -19,7 +19,7 @@ from .copies import Copier, HostCopier, Outcome, Part, Transfer
 from .copy_cuda import BUFFER_BYTES, CudaCopier
 from .device import TorchCuda
 from .groups import GroupMap
-from .transfer import SlotSpec
+from .transfer import SlotSpec, life_of
 
 __all__ = ["RadixShmemWorker"]
 
@@ -78,7 +78,7 @@ class RadixShmemWorker(base.OffloadingWorker):
         self._copies = [_GroupCopy(caches, i) for i in range(len(groups.groups))]
         self._copier = copier or _copier(caches, timeout_s)
         self._store: SlotStore | None = None
-        self._life = 0
+        self._life = 0  # of _store, which does not tell it any more once it is closed
         self._refused: list[base.TransferResult] = []
         self.failed_loads: dict[int, str] = {}  # request of each job
         self._failed_slots: set[tuple[int, int]] = set()
@@ -91,8 +91,7 @@ class RadixShmemWorker(base.OffloadingWorker):
     @property
     def nonce(self) -> int:
         """Of the server's life that its client has attached to."""
-        store = self._client.store
-        return store.nonce if store is not None else 0
+        return life_of(self._client)
 
     def submit_store(
         self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec
@@ -128,7 +127,7 @@ class RadixShmemWorker(base.OffloadingWorker):
             with contextlib.suppress(RadixError):  # a thread is told once that its server went
                 self._client.mempool_free()
             self._store = self._client.store
-            self._life = self._store.nonce if self._store is not None else 0
+            self._life = life_of(self._client)
         if self._store is None or life != self._life:
             raise RadixError("the slots are of a server that was closed or replaced")
         return self._store

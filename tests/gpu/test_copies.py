@@ -69,7 +69,7 @@ class Rig:
         """Wait for a transfer; GB per second."""
         self._jobs += 1
         gpu = GPULoadStoreSpec(blocks, [len(blocks)], [0])
-        spec = SlotSpec(np.array(slots, np.int32), self.store.nonce)
+        spec = SlotSpec(np.array(slots, np.int32), self.store.nonce, "request")
         begin = time.perf_counter()
         if store:
             self.worker.submit_store(self._jobs, gpu, spec)

@@ -129,7 +129,7 @@ class Rig:
             [b for blocks, _ in both for b in blocks], [len(b) for b, _ in both], [0, 0]
         )
         ids = np.array([s for _, slots in both for s in slots], np.int32)
-        spec = SlotSpec(ids, self.store.nonce)
+        spec = SlotSpec(ids, self.store.nonce, "request")
         if store:
             assert self.worker.submit_store(self._jobs, gpu, spec)
         else:

@@ -139,7 +139,7 @@ class Replay:
         for key in keys:
             slot, life = self._slots.pop(key)
             if not any(key[:-4] == block_hash for _, block_hash in self._bad_stores):
-                assert self._workers.store([key], SlotSpec(_one(slot), life))
+                assert self._workers.store([key], SlotSpec(_one(slot), life, ""))
         self._manager.complete_store(set(keys), self._context(line["request"]))
 
 

@@ -136,7 +136,7 @@ def _copies(caches: CanonicalKVCaches) -> list[torch.Tensor]:
 
 def _transfer(workers: list[RadixShmemWorker], slots: list[int], blocks: list[int]) -> SlotSpec:
     """Have all of them store the blocks, and then lose their caches and load them again."""
-    spec = SlotSpec(np.array(slots, np.int32), workers[0].nonce)
+    spec = SlotSpec(np.array(slots, np.int32), workers[0].nonce, "request")
     where = GPULoadStoreSpec(blocks, group_sizes=[len(blocks)], block_indices=[0])
     for worker in workers:
         worker.submit_store(1, where, spec)
