@@ -18,11 +18,13 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 import torch
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 
+from radixshmem import RadixError
 from radixshmem.integrations.vllm_offload.manager import RadixShmemManager
 from radixshmem.integrations.vllm_offload.worker import RadixShmemWorker
 
@@ -139,6 +141,30 @@ class Engine:
         assert manager.quarantine.empty
         assert [r for r in manager._requests.values() if r.found is not None or r.loads] == []
         assert manager._client.index._index.pins() == []
+
+    def assert_clean(self) -> None:
+        """Idle, and every slot in use holds a block of the index. Empties the shared cache."""
+        self.assert_idle()
+        assert len(self.manager._requests) <= 1  # vLLM tells the end of one with the next step
+        client = self.manager._client
+        assert client.mempool_used() == client.total_blocks()
+        assert self.llm.reset_prefix_cache(reset_connector=True)
+        assert client.mempool_used() == 0
+
+    def assert_comes_back(self, prompts: Sequence[Prompt], want: list[list[int]]) -> None:
+        """Of 100 tokens each, computed and then again, where not all find room at once."""
+        assert self.generate(prompts, 100)[0] == want
+        self.settle()
+        assert self.generate(prompts, 100)[0] == want
+        self.assert_idle()
+
+    def fail_copies(self, patch: pytest.MonkeyPatch) -> None:
+        """From now on."""
+
+        def fail(*_: object) -> None:
+            raise RadixError("made to fail by a test")
+
+        patch.setattr(self.worker._copier, "start", fail)
 
     @property
     def connector(self) -> Any:

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -107,6 +108,9 @@ class SlowCopies:
         self._steps = 0
         self._end(lambda _: True)
 
-    def hold(self) -> None:
-        """Later ones wait again."""
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """None wait inside; behind it later ones do."""
+        self.finish()
+        yield
         self._steps = None

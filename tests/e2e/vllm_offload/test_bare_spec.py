@@ -97,10 +97,7 @@ def test_requests_that_wait_for_room_are_looked_up_anew(
     four = [prompt(20 + i, 200) for i in range(4)]
     want = reference.tokens(llama, four, 100)
     engine = start(blocks=34)
-    assert engine.generate(four, 100)[0] == want
-    engine.settle()
-    assert engine.generate(four, 100)[0] == want
-    engine.assert_idle()
+    engine.assert_comes_back(four, want)
     assert engine.manager._round_of == {}
 
 
@@ -124,14 +121,10 @@ def test_a_transfer_that_fails_stops_the_engine(
     start: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, store: bool
 ) -> None:
     """It could not be reported, and to go on would give wrong tokens."""
-
-    def fail(*_: object) -> int:
-        raise RadixError("made to fail by a test")
-
     engine = start()
     if not store:
         engine.store([A])
-    monkeypatch.setattr(engine.worker._copier, "start", fail)
+    engine.fail_copies(monkeypatch)
     with pytest.raises(RadixError, match='use "kv_connector": "RadixShmemConnector"'):
         engine.store([A])
 

@@ -12,7 +12,7 @@ from e2e.vllm_offload.engines import BLOCK, Engine, Prompt, prompt
 from vllm.config import KVEventsConfig
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
 
-from radixshmem import RadixClient, RadixError
+from radixshmem import RadixClient
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
@@ -137,7 +137,7 @@ def test_a_store_that_failed_is_not_announced_and_not_remembered(
 ) -> None:
     engine, router = start()
     with monkeypatch.context() as broken:
-        broken.setattr(engine.worker._copier, "start", _fail)
+        engine.fail_copies(broken)
         engine.generate([A])
         engine.settle()
     assert router.stored == {}
@@ -156,7 +156,3 @@ def test_a_server_without_a_ring_is_named_and_nothing_is_told(
     engine.settle()
     assert engine.manager._client.total_blocks() == 10
     assert router.stored == {}
-
-
-def _fail(*_: object) -> int:
-    raise RadixError("made to fail by a test")

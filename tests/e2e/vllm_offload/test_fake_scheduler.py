@@ -181,6 +181,15 @@ def test_a_failed_load_is_not_tried_again(start: Start, model: str) -> None:
     assert engine.run(engine.add(Request("another", A))) == 10
 
 
+_OTHERS = [range(100 * i + 200, 100 * i + 208) for i in range(3)]
+
+
+def _fill(engine: FakeScheduler) -> None:
+    """Store into all slots that can be had."""
+    for path in _OTHERS:
+        engine.run(engine.add(Request(f"{path}", path)))
+
+
 @EACH_MODEL
 @pytest.mark.parametrize("lag", [0, 1, 3])
 def test_slots_being_written_at_a_reset_are_nobody_elses(
@@ -194,11 +203,10 @@ def test_slots_being_written_at_a_reset_are_nobody_elses(
     engine.reset()
     for _ in range(lag):  # the workers have not heard of it yet
         engine.step(compute=0)
-    for i in range(3):  # all slots that can be had
-        other.run(other.add(Request(f"{i}", range(100 * i + 200, 100 * i + 208))))
+    _fill(other)
     engine.drain()
-    for i in range(3):
-        node.present(range(100 * i + 200, 100 * i + 208))
+    for path in _OTHERS:
+        node.present(path)
     node.present(A[:6])
 
 
@@ -214,8 +222,7 @@ def test_slots_being_read_at_a_reset_keep_their_bytes(start: Start, model: str, 
     engine.step()
     assert request.state == "loading"
     engine.reset()
-    for i in range(3):
-        other.run(other.add(Request(f"{i}", range(100 * i + 200, 100 * i + 208))))
+    _fill(other)
     for _ in range(3 + lag):  # the load is compared with what was promised
         engine.step()
     assert request.state == "running"

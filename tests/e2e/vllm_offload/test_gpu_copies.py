@@ -192,15 +192,21 @@ def test_wait_ends_when_the_copies_have_ended(rig: Rig) -> None:
     assert rig.finished() == [other]
 
 
+def _give_up_a_store(rig: Rig, count: int) -> list[int]:
+    """One that hangs, up to its deadline. Returns: its slots."""
+    slots = rig.slots(count)
+    rig.put(0, range(count), rig.random(count))
+    rig.gpu.stores.hangs = True
+    job = rig.submit(True, (range(count), slots))
+    rig.worker.wait({job})
+    assert rig.gpu.now >= TIMEOUT_S
+    assert rig.finished() == [job]
+    assert rig.worker.take_failed_slots() == {(FULL, slot) for slot in slots}
+    return slots
+
+
 def test_a_late_store_keeps_its_slots_until_it_has_ended(direct: Rig) -> None:
-    slots = direct.slots(3)
-    direct.put(0, range(3), direct.random(3))
-    direct.gpu.stores.hangs = True
-    job = direct.submit(True, (range(3), slots))
-    direct.worker.wait({job})
-    assert direct.gpu.now >= TIMEOUT_S
-    assert direct.finished() == [job]
-    assert direct.worker.take_failed_slots() == {(FULL, slot) for slot in slots}
+    slots = _give_up_a_store(direct, 3)
     late = {(RANK, FULL, slot) for slot in slots}
     assert direct.worker.take_late_slots() == late
     assert direct.finished() == []
@@ -213,13 +219,7 @@ def test_a_late_store_keeps_its_slots_until_it_has_ended(direct: Rig) -> None:
 
 
 def test_a_late_store_through_buffers_writes_no_slot_any_more(bounced: Rig) -> None:
-    slots = bounced.slots(9)
-    bounced.put(0, range(9), bounced.random(9))
-    bounced.gpu.stores.hangs = True
-    job = bounced.submit(True, (range(9), slots))
-    bounced.worker.wait({job})
-    assert bounced.finished() == [job]
-    assert bounced.worker.take_failed_slots() == {(FULL, slot) for slot in slots}
+    slots = _give_up_a_store(bounced, 9)
     bounced.worker.take_late_slots()
     bounced.gpu.stores.hangs = False
     bounced.finish(bounced.gpu.transfers_first)
@@ -309,7 +309,7 @@ def test_a_transfer_without_a_pinned_buffer_has_failed(
         jobs = [bounced.submit(store, (range(5), slots)) for store in (True, False)]
         assert sorted(bounced.finished()) == jobs
     assert len(bounced.worker.take_failed_slots()) == 5
-    assert bounced.worker.take_failed_loads() == {jobs[1]: ""}
+    assert bounced.worker.take_failed_loads() == {jobs[1]: "request"}
     job = bounced.submit(True, (range(5), slots))
     assert bounced.finish(bounced.gpu.transfers_first) == [job]
     assert bounced.worker.take_failed_slots() == set()

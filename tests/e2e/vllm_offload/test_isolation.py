@@ -93,8 +93,7 @@ def shared(llama: str, want: Any, module_region: str) -> Iterator[Engine]:
 @pytest.fixture
 def engine(shared: Engine) -> Iterator[Engine]:
     yield shared
-    shared.assert_idle()
-    assert shared.llm.reset_prefix_cache(reset_connector=True)
+    shared.assert_clean()
 
 
 def test_a_salt_shares_with_itself_only(engine: Engine, want: list[list[int]]) -> None:

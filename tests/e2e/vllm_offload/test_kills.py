@@ -50,16 +50,21 @@ def observer(cache: RadixServer, region_name: str) -> Iterator[RadixClient]:
         yield client
 
 
+@pytest.fixture
+def replica(start_replica: Callable[..., Replica], observer: RadixClient) -> Replica:
+    replica = start_replica()
+    replica.wait_started()
+    observer.wait_ready(10)
+    return replica
+
+
 def test_an_engine_killed_while_it_stores_leaves_nothing(
     llama: str,
     want: list[list[int]],
     observer: RadixClient,
-    start_replica: Callable[..., Replica],
+    replica: Replica,
     start_engine: Callable[..., Engine],
 ) -> None:
-    replica = start_replica()
-    replica.wait_started()
-    observer.wait_ready(10)
     replica.ask("stop inside", "store")
     slots = replica.ask("generate", [A])
     assert len(slots) == 7
@@ -79,12 +84,9 @@ def test_an_engine_killed_while_it_loads_leaves_no_pin(
     llama: str,
     want: list[list[int]],
     observer: RadixClient,
-    start_replica: Callable[..., Replica],
+    replica: Replica,
     start_engine: Callable[..., Engine],
 ) -> None:
-    replica = start_replica()
-    replica.wait_started()
-    observer.wait_ready(10)
     replica.ask("store", [A])
     replica.ask("stop inside", "load")
     assert len(replica.ask("generate", [A])) == 7

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from e2e.vllm_offload.engines import BLOCK, Engine, Prompt, prompt
 
-from radixshmem import RadixClient, RadixError
+from radixshmem import RadixClient
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
@@ -125,16 +125,13 @@ def test_preempted_requests_come_back(
     four = [prompt(20 + i, 200) for i in range(4)]
     want = reference.tokens(llama, four, 100)
     engine = start(blocks=34)
-    assert engine.generate(four, 100)[0] == want
-    engine.settle()
-    assert engine.generate(four, 100)[0] == want
-    engine.assert_idle()
+    engine.assert_comes_back(four, want)
 
 
 def test_a_failed_load_is_computed_instead(
     want: list[list[int]], stored: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored.worker._copier, "start", _fail)
+    stored.fail_copies(monkeypatch)
     assert stored.generate([A])[0] == want
     assert stored.manager.figures.failed_loads == 1
     monkeypatch.undo()
@@ -145,7 +142,7 @@ def test_a_failed_store_is_no_hit(
     want: list[list[int]], start: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = start()
-    monkeypatch.setattr(engine.worker._copier, "start", _fail)
+    engine.fail_copies(monkeypatch)
     assert engine.generate([A]) == (want, [0])
     engine.settle()
     monkeypatch.undo()
@@ -189,7 +186,3 @@ def test_the_cache_of_another_model_is_refused(
     start()
     with pytest.raises(Exception, match="fingerprint"):
         Engine(gemma, region_name)
-
-
-def _fail(*_: object) -> int:
-    raise RadixError("made to fail by a test")

@@ -12,7 +12,6 @@ import pytest
 from e2e.harness import eventually
 from e2e.vllm_offload.engines import BLOCK, Engine, prompt
 
-from radixshmem import RadixError
 from radixshmem.integrations.vllm_offload import RadixShmemOffloadingSpec
 from radixshmem.integrations.vllm_offload.metrics import GAUGES, PREFIX, Figures, Meter
 from radixshmem_core.config import ServerConfig
@@ -69,7 +68,7 @@ def test_an_engine_shows_what_it_stored_loaded_and_failed_to(
     assert seen["vllm:kv_offload_load_size"] == 10 * BLOCK_BYTES
     assert seen.get(PREFIX + "failed_loads", 0) == 0
 
-    monkeypatch.setattr(engine.worker._copier, "start", _fail)
+    engine.fail_copies(monkeypatch)
     engine.forget()
     assert engine.generate([A])[0] == want
     engine.settle()
@@ -105,7 +104,3 @@ def test_a_server_that_closed_is_counted_and_told_once(
         assert engine.generate([A], 1)[1] == [10 * BLOCK]
         assert caplog.text.count("is back") == 2
         assert engine.manager.figures.lost_servers == 1
-
-
-def _fail(*_: object) -> int:
-    raise RadixError("made to fail by a test")

@@ -12,7 +12,6 @@ import pytest
 from e2e.vllm_offload.engines import BLOCK, Engine, prompt
 from vllm.config import KVTransferConfig
 
-from radixshmem import RadixError
 from radixshmem.integrations.vllm_offload.metrics import PREFIX
 from radixshmem_core.server import RadixServer
 
@@ -68,7 +67,7 @@ def test_the_first_connector_restores_and_its_metrics_are_shown(
     assert seen[PREFIX + "stored_blocks"] == 7
     assert seen["vllm:kv_offload_load_bytes"] == 7 * 65536
 
-    monkeypatch.setattr(engine.worker._copier, "start", _fail)
+    engine.fail_copies(monkeypatch)
     engine.forget()
     assert engine.generate([A])[0] == want, "a load that fails is computed"
     assert engine.manager.figures.failed_loads == 1
@@ -82,12 +81,8 @@ def test_another_connector_may_restore_what_is_found_here_too(
     engine.settle()
     engine.forget()
     assert engine.manager._client.total_blocks() == 7, "all connectors store"
-    monkeypatch.setattr(engine.worker._copier, "start", _fail)
+    engine.fail_copies(monkeypatch)
     assert engine.generate([A]) == (want, [7 * BLOCK])
     engine.assert_idle()
     engine.manager.note_failures((), ["loaded by the other connector"])
     assert engine.manager.figures.failed_loads == 0, "nothing was loaded from here"
-
-
-def _fail(*_: object) -> int:
-    raise RadixError("made to fail by a test")

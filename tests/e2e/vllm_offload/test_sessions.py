@@ -63,11 +63,7 @@ def shared(llama: str, four: Any, streamed: Any, module_region: str) -> Iterator
 @pytest.fixture
 def engine(shared: Engine) -> Iterator[Engine]:
     yield shared
-    shared.assert_idle()
-    assert len(shared.manager._requests) <= 1
-    client = shared.manager._client
-    assert client.mempool_used() == client.total_blocks()
-    assert shared.llm.reset_prefix_cache(reset_connector=True)
+    shared.assert_clean()
 
 
 def test_preemption_while_transfers_take_several_steps(
