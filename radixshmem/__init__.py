@@ -9,7 +9,7 @@ from radixshmem_core._version import __version__
 from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.errors import GeometryMismatch, RadixError, ServerNotReady
-from radixshmem_core.hashing import compute_hashes
+from radixshmem_core.hashing import compute_hashes, fold_page_keys
 from radixshmem_core.pull import PullJob, PullResult
 from radixshmem_core.server import RadixServer
 from radixshmem_core.store import SlotPoolConfig, SlotStore, SlotStoreConfig
@@ -47,4 +47,5 @@ __all__ = [
     "__version__",
     "_data",
     "compute_hashes",
+    "fold_page_keys",
 ]

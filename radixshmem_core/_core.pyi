@@ -46,6 +46,11 @@ def compute_hashes(
 def hash_bytes(data: Buffer) -> int:
     """XXH3-64 of the bytes."""
 
+def fold_page_keys(
+    keys: Sequence[str], prefix: Sequence[str] | None, salt: int
+) -> npt.NDArray[np.uint64]:
+    """The numbers in the first 16 hex digits, XOR salt. ValueError names the first bad item."""
+
 # ---------------------------------------------------------------- index
 
 @final

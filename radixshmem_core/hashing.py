@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""Prefix hashes of token blocks."""
+"""Prefix hashes of token blocks, made here or taken from an engine's page keys."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,7 +16,7 @@ from radixshmem_core import _core
 
 from .arrays import as_tokens
 
-__all__ = ["compute_hashes"]
+__all__ = ["compute_hashes", "fold_page_keys"]
 
 _HASH_LIMIT = 1 << 64
 
@@ -41,6 +42,22 @@ def compute_hashes(
     return _core.compute_hashes(
         as_tokens(token_ids), tokens_per_block, _as_bytes(namespace), before
     )
+
+
+def fold_page_keys(
+    keys: Sequence[str], prefix: Sequence[str] | None = None, *, salt: SupportsIndex = 0
+) -> npt.NDArray[np.uint64]:
+    """Block hashes of `prefix` and then `keys`: the first 16 hex digits of each, XOR `salt`.
+
+    For engines whose pages have chained digests in hex as their keys. Lists and tuples are read
+    in place. What follows the 16 digits is not looked at.
+
+    Raises ValueError, with list, position and value, for an item that is not such a str.
+    """
+    number = operator.index(salt)
+    if not 0 <= number < _HASH_LIMIT:
+        raise ValueError(f"salt = {number} is outside [0, 2**64)")
+    return _core.fold_page_keys(keys, prefix, number)
 
 
 def _as_bytes(namespace: Buffer) -> bytes:

@@ -54,6 +54,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("FAULT_POINTS") = false;
 #endif
   bind_hash(module);
+  bind_page_keys(module);
   bind_slot_store(module);
   bind_index_results(module);
   bind_index(module);

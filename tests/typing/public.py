@@ -16,6 +16,8 @@ with radixshmem.RadixServer(radixshmem.ServerConfig(name="/kv", data_bytes="64G"
 
 hashes = radixshmem.compute_hashes(np.arange(64), 16)
 assert_type(hashes, npt.NDArray[np.uint64])
+assert_type(radixshmem.fold_page_keys(["00" * 32], None, salt=7), npt.NDArray[np.uint64])
+radixshmem.fold_page_keys(["00" * 32], [], 7)  # type: ignore[call-arg]
 
 with radixshmem.RadixClient("/kv", radixshmem.Geometry(16, 32768)) as client:
     assert_type(client.wait_ready(10.0).mode, str)
