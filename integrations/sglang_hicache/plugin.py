@@ -91,9 +91,9 @@ def _warn(reason: str) -> None:
 def _offer_name(result: object, parser: ArgumentParser, *_: Any, **__: Any) -> None:
     """After ServerArgs.add_cli_args: one more choice."""
     for action in parser._actions:
-        if action.dest == "hicache_storage_backend" and action.choices is not None:
-            if NAME not in action.choices:
-                action.choices = [*action.choices, NAME]
+        choices = action.choices
+        if action.dest == "hicache_storage_backend" and choices and NAME not in choices:
+            action.choices = [*choices, NAME]
 
 
 def _create_backend(

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The keys of a call as a path from the begin of the sequence on.
+
+The index finds a page by the whole path to it. SGLang tells the keys before those of a call, except
+for sidecars before 0.5.21: those are found in the paths that were asked for shortly before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from radixshmem import fold_page_keys
+
+from .pages import Keys
+
+__all__ = ["Paths"]
+
+_REMEMBERED = 64
+
+
+class Paths:
+    """Of one rank, whose salt its keys are folded with. Safe to use from several threads."""
+
+    def __init__(self, salt: int) -> None:
+        self._salt = salt
+        self._recent: deque[Keys] = deque(maxlen=_REMEMBERED)
+
+    def of(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
+        """The path that ends with `keys`, and the position of the first of them."""
+        if extra_info is None:
+            folded = fold_page_keys(keys, salt=self._salt)
+            prefix = self._prefix_of(folded)
+            return np.concatenate((prefix, folded)), len(prefix)
+        prefix_keys = extra_info.prefix_keys or None
+        path = fold_page_keys(keys, prefix_keys, salt=self._salt)
+        self._recent.append(path)
+        return path, len(path) - len(keys)
+
+    def _prefix_of(self, keys: Keys) -> Keys:
+        for path in reversed(list(self._recent)):
+            (places,) = np.nonzero(path == keys[0]) if len(keys) else ((),)
+            if len(places):
+                return path[: int(places[0])]
+        return keys[:0]

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""`RadixShmemStorage`: SGLang's third level of HiCache, in the shared memory of the node.
+
+SGLang calls from several threads: it asks what is there, fetches pages into its host pools, and
+stores pages from them. Once attached nothing raises: a server that is not there is a miss.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from sglang.srt.mem_cache.hicache_storage import (
+    HiCacheStorage,
+    HiCacheStorageConfig,
+    HiCacheStorageExtraInfo,
+    PoolHitPolicy,
+    PoolName,
+    PoolTransfer,
+    PoolTransferResult,
+)
+from sglang.srt.observability.metrics_collector import StorageMetrics
+
+from radixshmem import RadixClient, RadixError
+
+from .attached import Attached, draft_model_expected
+from .identity import rank_salt
+from .metrics import Meter
+from .options import Settings
+from .pages import Batch, Keys
+from .paths import Paths
+
+__all__ = ["RadixShmemStorage"]
+
+_log = logging.getLogger("radixshmem.sglang")
+_QUIET_S = 30.0  # the same trouble is told once in this time
+_T = TypeVar("_T")
+
+
+class RadixShmemStorage(HiCacheStorage):
+    """Made by SGLang for each rank; see docs/integrations.md."""
+
+    def __init__(self, storage_config: HiCacheStorageConfig, kwargs: object = None) -> None:
+        """ValueError for wrong options. `kwargs` is given to a backend that was made by name."""
+        self._config = storage_config
+        self._settings = Settings.of(storage_config.extra_config)
+        self._paths = Paths(rank_salt(storage_config))
+        self._meter = Meter()
+        self._pools: dict[str, Any] = {}
+        self._opening = threading.RLock()
+        self._attached: Attached | None = None
+        self._ended = False  # closed, or refused
+        self._told: dict[str, float] = {}
+
+    # ------------------------------------------------------------ life
+
+    def register_mem_pool_host(self, mem_pool_host: Any) -> None:
+        super().register_mem_pool_host(mem_pool_host)
+        self._register("kv", mem_pool_host)
+
+    def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: PoolName | str) -> None:
+        self._register(getattr(host_pool_name, "value", str(host_pool_name)), host_pool)
+
+    def _register(self, name: str, pool: Any) -> None:
+        """A pool that comes later changes what a page is."""
+        with self._opening:
+            if self._pools.get(name) is pool:
+                return
+            self._pools[name] = pool
+            if self._attached is not None:
+                self._attached.close()
+                self._attached = None
+                self._open()
+
+    def on_host_pools_registered(self) -> None:
+        """ValueError, GeometryMismatch: SGLang then does not attach. Not called before 0.5.23."""
+        if not draft_model_expected(self._pools):
+            self._open()
+
+    def _open(self) -> Attached:
+        with self._opening:
+            if self._attached is None:
+                self._attached = Attached(self._config, self._settings, self._pools)
+            return self._attached
+
+    def _opened(self) -> Attached | None:
+        """At a batch, where nothing may raise: what cannot be opened is told once, then misses."""
+        if self._attached is not None or self._ended:
+            return self._attached
+        with self._opening:
+            try:
+                return None if self._ended else self._open()
+            except (ValueError, RadixError, OSError) as error:
+                self._ended = True
+                _log.error("radixshmem: nothing is restored or stored: %s", error)
+                return None
+
+    def close(self) -> None:
+        """Give all pins and slots back, and end the client. Idempotent."""
+        with self._opening:
+            self._ended = True
+            attached, self._attached = self._attached, None
+            if attached is not None:
+                attached.close()
+
+    def clear(self) -> None:
+        """Drop the trees of all nodes of this fingerprint. RadixError: nothing was dropped."""
+        attached = self._opened()
+        client = attached.connection.client if attached is not None else None
+        if attached is None or client is None:
+            raise RadixError(
+                f"{self._settings.server_name} is not attached, so nothing was cleared: see the "
+                "warnings above, start its radix-server, and clear again"
+            )
+        with attached.held.guard:
+            attached.held.follow(client)
+            attached.held.clear(client)
+            client.reset(cluster=True)
+
+    def get_stats(self) -> StorageMetrics:
+        return self._meter.take()
+
+    # ------------------------------------------------------------ what is there
+
+    def batch_exists(
+        self, keys: list[str], extra_info: HiCacheStorageExtraInfo | None = None
+    ) -> int:
+        """How many of the leading pages are there, on this node or on peers."""
+
+        def ask(attached: Attached, client: RadixClient) -> int:
+            path, first = self._paths.of(keys, extra_info)
+            return max(client.query(path).common_hit - first, 0)
+
+        return self._attempt(0, ask)
+
+    def batch_exists_v2(
+        self,
+        keys: list[str],
+        pool_transfers: list[PoolTransfer] | None = None,
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> PoolTransferResult:
+        """Which numbers of leading pages can be restored, with what each pool needs for them."""
+
+        def ask(attached: Attached, client: RadixClient) -> PoolTransferResult:
+            path, first = self._paths.of(keys, extra_info)
+            pages = max(client.query(path).common_hit - first, 0)
+            restorable = list(range(1, pages + 1))
+            hits: dict[str, int] = {PoolName.KV: pages} if pages else {}
+            for transfer in pool_transfers or []:
+                good = self._restorable(attached, client, transfer, path, first, pages)
+                if good:
+                    hits[transfer.name] = good[-1]
+                restorable = sorted(set(restorable).intersection(good))
+            return PoolTransferResult(restorable[-1] if restorable else 0, hits, restorable)
+
+        return self._attempt(PoolTransferResult.empty(), ask)
+
+    def _restorable(
+        self,
+        attached: Attached,
+        client: RadixClient,
+        transfer: PoolTransfer,
+        path: Keys,
+        first: int,
+        pages: int,
+    ) -> list[int]:
+        """Numbers of leading pages for which this pool has what it needs, ascending."""
+        part = attached.parts.of(transfer.name)
+        if not pages or part is None:
+            return []
+        trailing = attached.trailing.get(part.name)
+        if trailing is not None and transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
+            needed = max(1, len(transfer.keys or ()))
+            ok = trailing.restorable(client, path, first, pages, needed)
+            return [int(length) + 1 for length in ok.nonzero()[0]]
+        if trailing is None and transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
+            return list(range(1, pages + 1))  # the sidecar is in the slots of the KV
+        self._tell(f"the host pool {part.name} with hit policy {transfer.hit_policy} is not kept")
+        return []
+
+    # ------------------------------------------------------------ pages
+
+    def batch_get_v1(
+        self,
+        keys: list[str],
+        host_indices: torch.Tensor,
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> list[bool]:
+        return self._get("kv", keys, host_indices, extra_info)
+
+    def batch_set_v1(
+        self,
+        keys: list[str],
+        host_indices: torch.Tensor,
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> list[bool]:
+        return self._set("kv", keys, host_indices, extra_info)
+
+    def batch_get_v2(
+        self,
+        transfers: list[PoolTransfer],
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> dict[str, list[bool]]:
+        return {
+            transfer.name: self._get(
+                transfer.name, transfer.keys or [], transfer.host_indices, extra_info
+            )
+            for transfer in transfers
+        }
+
+    def batch_set_v2(
+        self,
+        transfers: list[PoolTransfer],
+        extra_info: HiCacheStorageExtraInfo | None = None,
+    ) -> dict[str, list[bool]]:
+        return {
+            transfer.name: self._set(
+                transfer.name, transfer.keys or [], transfer.host_indices, extra_info
+            )
+            for transfer in transfers
+        }
+
+    def _get(
+        self,
+        pool: str,
+        keys: Sequence[str],
+        host_indices: torch.Tensor | None,
+        extra_info: HiCacheStorageExtraInfo | None,
+    ) -> list[bool]:
+        def fetch(attached: Attached, client: RadixClient) -> list[bool]:
+            begin = time.perf_counter()
+            batch, path, first = self._batch(attached, pool, keys, host_indices, extra_info)
+            trailing = attached.trailing.get(batch.part.name)
+            if trailing is not None:
+                ok = trailing.read(client, path, first, batch)
+            else:
+                timeout_ms = self._settings.pull_timeout_ms
+                ok = attached.full.read(client, path, first, batch, timeout_ms)
+            self._meter.fetched(ok, batch.part, time.perf_counter() - begin)
+            return ok
+
+        return self._attempt([False] * len(keys), fetch)
+
+    def _set(
+        self,
+        pool: str,
+        keys: Sequence[str],
+        host_indices: torch.Tensor | None,
+        extra_info: HiCacheStorageExtraInfo | None,
+    ) -> list[bool]:
+        def store(attached: Attached, client: RadixClient) -> list[bool]:
+            begin = time.perf_counter()
+            batch, path, first = self._batch(attached, pool, keys, host_indices, extra_info)
+            trailing = attached.trailing.get(batch.part.name)
+            if trailing is not None:
+                ok = trailing.write(client, path, first, batch)
+            else:
+                ok = attached.full.write(client, path, first, batch)
+                if batch.part.last:
+                    stored = ok.index(False) if False in ok else len(ok)
+                    attached.settle(client, path[: first + stored], first)
+                    client.flush(timeout_s=0)
+            self._meter.stored(ok, batch.part, time.perf_counter() - begin)
+            return ok
+
+        return self._attempt([False] * len(keys), store)
+
+    def _batch(
+        self,
+        attached: Attached,
+        pool: str,
+        keys: Sequence[str],
+        host_indices: torch.Tensor | None,
+        extra_info: HiCacheStorageExtraInfo | None,
+    ) -> tuple[Batch, Keys, int]:
+        part = attached.parts.of(pool)
+        if part is None or host_indices is None:
+            raise ValueError(
+                f"SGLang transfers {len(keys)} pages of the host pool {pool}, "
+                + ("which it never registered" if part is None else "and says not which")
+            )
+        path, first = self._paths.of(keys, extra_info)
+        return Batch(part, path[first:], host_indices), path, first
+
+    def _attempt(self, miss: _T, call: Callable[[Attached, RadixClient], _T]) -> _T:
+        """What the call returns; `miss` when there is no server, or anything goes wrong."""
+        attached = self._opened()
+        client = attached.connection.client if attached is not None else None
+        if attached is None or client is None:
+            return miss
+        try:
+            return call(attached, client)
+        except (RadixError, TimeoutError) as error:
+            self._tell(str(error))
+        except Exception as error:  # an error here would end SGLang's thread
+            self._tell(f"{type(error).__name__}: {error}", trace=True)
+        return miss
+
+    def _tell(self, words: str, *, trace: bool = False) -> None:
+        now = time.monotonic()
+        if now - self._told.get(words, -_QUIET_S) >= _QUIET_S:
+            if len(self._told) > 100:
+                self._told.clear()
+            self._told[words] = now
+            _log.warning("radixshmem: %s", words, exc_info=trace)
+
+    # ------------------------------------------------------------ single pages, by value
+
+    def exists(self, key: str) -> bool:
+        return self.batch_exists([key]) == 1
+
+    def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> None:
+        """None: SGLang calls this, and the three below, only for backends that copy twice."""
+
+    def batch_get(
+        self, keys: list[str], target_locations: Any = None, target_sizes: Any = None
+    ) -> list[torch.Tensor | None]:
+        return [None] * len(keys)
+
+    def set(
+        self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None
+    ) -> bool:
+        return False
+
+    def batch_set(
+        self,
+        keys: list[str],
+        values: Any = None,
+        target_locations: Any = None,
+        target_sizes: Any = None,
+    ) -> bool:
+        return False
