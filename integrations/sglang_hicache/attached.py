@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
-
-from sglang.srt.runtime_context import get_server_args
 
 from radixshmem import Geometry, RadixClient
 
 from .connection import Connection
+from .engine import window_pages
 from .full import FullPages
 from .held import HeldSlots
 from .identity import geometry
@@ -21,9 +19,8 @@ from .pages import Keys
 from .pools import page_parts
 from .trailing import TrailingPages
 
-__all__ = ["Attached", "draft_model_expected"]
+__all__ = ["Attached"]
 
-_log = logging.getLogger("radixshmem.sglang")
 _PIPELINE_HINT = (
     "\nPipeline stages with pages of unequal bytes cannot share one server: start a radix-server "
     "for each stage, and give each stage's engine its server_name"
@@ -35,7 +32,7 @@ class Attached:
 
     def __init__(self, config: Any, settings: Settings, pools: Mapping[str, Any]) -> None:
         self.parts = page_parts(pools, shared_by_ranks=config.is_mla_model and config.tp_size > 1)
-        window = _window_pages(pools)
+        window = window_pages(self.parts.swa.pool.page_size) if self.parts.swa is not None else 0
         self.geometry: Geometry = geometry(config, self.parts, settings, window)
         self.held = HeldSlots(lambda: self.connection.client)
         self.full = FullPages(self.parts.full, self.held)
@@ -55,31 +52,3 @@ class Attached:
     def close(self) -> None:
         self.held.close()
         self.connection.close()
-
-
-def _window_pages(pools: Mapping[str, Any]) -> int:
-    """Pages of the model's sliding window; 0 without one.
-
-    SGLang keeps the window in its tree, which no backend sees, and has it from the model.
-    """
-    pool = pools.get("swa")
-    if pool is None:
-        return 0
-    from sglang.srt.configs.model_config import ModelConfig
-
-    try:
-        window = ModelConfig.from_server_args(get_server_args()).sliding_window_size
-    except Exception as error:  # a model of which SGLang knows the window in another way
-        _log.debug("radixshmem: no sliding window in the model's configuration: %s", error)
-        window = None
-    return max(-(-(window or 0) // pool.page_size), 1)
-
-
-def draft_model_expected(pools: Mapping[str, Any]) -> bool:
-    """Whether SGLang will name one more host pool, that of a draft model, after the others."""
-    if any(name.startswith("draft") for name in pools):
-        return False
-    try:
-        return bool(getattr(get_server_args(), "speculative_algorithm", None))
-    except Exception:  # no arguments were published: a test, not a server
-        return False

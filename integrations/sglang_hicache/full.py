@@ -14,7 +14,7 @@ import numpy as np
 from radixshmem import ComponentType, InsertError, QueryResult, RadixClient, RadixError
 
 from .held import Held, HeldSlots
-from .pages import Batch, Keys, SlotIds, Where
+from .pages import Batch, Keys, Mask, SlotIds, Where
 from .pools import PagePart
 
 __all__ = ["FullPages"]
@@ -35,8 +35,8 @@ class FullPages:
 
     def read(
         self, client: RadixClient, path: Keys, first: int, batch: Batch, timeout_ms: int
-    ) -> list[bool]:
-        """Copy the pages that are there, of peers too, to the host pool."""
+    ) -> Mask:
+        """Copy the pages that are there, of peers too, to the host pool. Returns: which."""
         found = client.pull_async(path, timeout_ms=timeout_ms).wait()
         try:
             there = max(found.common_hit - first, 0)
@@ -44,14 +44,15 @@ class FullPages:
             if there and client.store is not None:
                 ok[:there] = batch.read(client.store, found.full_slots[first:], np.arange(there))
                 self.damaged += there - int(ok.sum())
-            return ok.tolist()
+            return ok
         finally:
             found.finalize()
 
-    def write(self, client: RadixClient, path: Keys, first: int, batch: Batch) -> list[bool]:
+    def write(self, client: RadixClient, path: Keys, first: int, batch: Batch) -> Mask:
         """Store the pages that are not there, and those that are damaged, as far as there is room.
 
         Of a sidecar, the slots wait for the KV; the KV completes them and puts them in the index.
+        Returns: which pages are there now, or wait.
         """
         with self._held.guard:
             self._held.follow(client)
@@ -59,14 +60,14 @@ class FullPages:
             try:
                 if found.common_hit < first:
                     self.orphans += len(batch)
-                    return [False] * len(batch)
-                return self._write(client, path, found, first, batch).tolist()
+                    return np.zeros(len(batch), np.bool_)
+                return self._write(client, path, found, first, batch)
             finally:
                 found.finalize()
 
     def _write(
         self, client: RadixClient, path: Keys, found: QueryResult, first: int, batch: Batch
-    ) -> np.ndarray:
+    ) -> Mask:
         store = client.store
         ok = np.zeros(len(batch), np.bool_)
         there = found.common_hit - first
@@ -114,7 +115,7 @@ class FullPages:
             slots.append(int(self._held.take(held).slots[0]))
         return np.array(slots, np.int32)
 
-    def _hold(self, client: RadixClient, batch: Batch, where: Where) -> np.ndarray:
+    def _hold(self, client: RadixClient, batch: Batch, where: Where) -> Mask:
         """Write a sidecar's part of pages that are not in the index. Returns: which."""
         keys = batch.keys[where].tolist()
         new = [key for key in keys if self._held.get(_FULL, key) is None]
@@ -125,9 +126,7 @@ class FullPages:
         held = [self._held.get(_FULL, key) for key in keys]
         return self._write_held(client, batch, where, held)
 
-    def _mend(
-        self, client: RadixClient, batch: Batch, known: SlotIds, damaged: Where
-    ) -> np.ndarray:
+    def _mend(self, client: RadixClient, batch: Batch, known: SlotIds, damaged: Where) -> Mask:
         """Write damaged pages anew where they are, once all their parts have come."""
         if not self._sidecars:
             assert client.store is not None
@@ -154,7 +153,7 @@ class FullPages:
 
     def _write_held(
         self, client: RadixClient, batch: Batch, where: Where, held: list[Held | None]
-    ) -> np.ndarray:
+    ) -> Mask:
         """Write the pages at `where` that have a held slot. Returns: which."""
         ok = np.array([each is not None for each in held], np.bool_)
         mine = [each for each in held if each is not None]

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from radixshmem import Geometry
+from radixshmem import ComponentType, Geometry
 from radixshmem_core._core import hash_bytes
 
+from .engine import argument
 from .options import Settings
 from .pools import PageParts
 
@@ -51,7 +52,7 @@ def rank_salt(config: Any) -> int:
 
 def geometry(config: Any, parts: PageParts, settings: Settings, window_pages: int) -> Geometry:
     """Slots for these parts; `window_pages`: of the model's sliding window, 0 without one."""
-    full, swa, mamba = (parts.slot_bytes(component) for component in range(3))  # type: ignore[arg-type]
+    full, swa, mamba = (parts.slot_bytes(component) for component in ComponentType)
     return Geometry(
         parts.full[-1].pool.page_size,
         full,
@@ -68,11 +69,7 @@ def _fingerprint(config: Any, parts: PageParts, settings: Settings) -> str:
         part.name: {
             "kind": type(part.pool).__name__,
             "bytes": part.sizes.tolist(),
-            **{
-                name: _plain(getattr(part.pool, name))
-                for name in _SHAPE
-                if hasattr(part.pool, name)
-            },
+            "shape": {n: _plain(getattr(part.pool, n)) for n in _SHAPE if hasattr(part.pool, n)},
         }
         for part in (*parts.full, parts.swa, parts.mamba)
         if part is not None
@@ -83,6 +80,8 @@ def _fingerprint(config: Any, parts: PageParts, settings: Settings) -> str:
             "engine": "sglang",
             "model": config.model_name,
             "revision": settings.revision,
+            "quantization": argument("quantization"),
+            "cache_dtype": argument("kv_cache_dtype"),  # all kinds of fp8 are uint8 in a pool
             "pools": pools,
             "parallel": {
                 "tensor": config.tp_size,

@@ -22,22 +22,21 @@ class Meter:
         self._guard = threading.Lock()
         self._figures = StorageMetrics()
 
-    def fetched(self, ok: list[bool], part: PagePart, seconds: float) -> None:
+    def fetched(self, pages: int, part: PagePart, seconds: float) -> None:
         """Pages came to host memory."""
-        self._note(self._figures.prefetch_pgs, self._figures.prefetch_bandwidth, ok, part, seconds)
+        self._note("prefetch", pages, part, seconds)
 
-    def stored(self, ok: list[bool], part: PagePart, seconds: float) -> None:
+    def stored(self, pages: int, part: PagePart, seconds: float) -> None:
         """Pages went from host memory, or were there."""
-        self._note(self._figures.backup_pgs, self._figures.backup_bandwidth, ok, part, seconds)
+        self._note("backup", pages, part, seconds)
 
-    def _note(
-        self, pages: list[int], rates: list[float], ok: list[bool], part: PagePart, seconds: float
-    ) -> None:
-        done = sum(ok)
+    def _note(self, what: str, pages: int, part: PagePart, seconds: float) -> None:
         with self._guard:
-            if done and len(pages) < _MOST:
-                pages.append(done)
-                rates.append(done * int(part.sizes.sum()) / seconds / 1e9)
+            counts = getattr(self._figures, f"{what}_pgs")
+            if pages and len(counts) < _MOST:
+                counts.append(pages)
+                rate = pages * int(part.sizes.sum()) / seconds / 1e9
+                getattr(self._figures, f"{what}_bandwidth").append(rate)
 
     def take(self) -> StorageMetrics:
         """What came since the last time: pages, and GB/s, of each batch."""

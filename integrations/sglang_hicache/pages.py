@@ -51,7 +51,7 @@ class Batch:
         store.copy_out(slots, addresses.ravel(), sizes, kind=part.component, offset=part.offset)
         if not part.last:
             return self.intact(store, slots, where)
-        return tags == self.keys[where]
+        return np.equal(tags, self.keys[where])
 
     def intact(self, store: SlotStore, slots: SlotIds, where: Where) -> Mask:
         """Which slots have the tag of the pages at `where`."""
@@ -59,7 +59,7 @@ class Batch:
         tags = np.empty(len(slots), np.uint64)
         addresses = _item_addresses(tags)
         store.copy_out(slots, addresses, _TAG_SIZE, kind=part.component, offset=part.tag_offset)
-        return tags == self.keys[where]
+        return np.equal(tags, self.keys[where])
 
 
 def _with_tags(

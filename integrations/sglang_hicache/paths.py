@@ -43,7 +43,7 @@ class Paths:
 
     def _prefix_of(self, keys: Keys) -> Keys:
         for path in reversed(list(self._recent)):
-            (places,) = np.nonzero(path == keys[0]) if len(keys) else ((),)
+            places = np.flatnonzero(path == keys[0]) if len(keys) else keys
             if len(places):
                 return path[: int(places[0])]
         return keys[:0]

@@ -40,7 +40,7 @@ def register() -> None:
         from sglang.srt.mem_cache.storage import StorageBackendFactory
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        hooks = (
+        hooks: tuple[tuple[str, Sequence[str], Callable[..., Any], Any], ...] = (
             (_ADD_CLI_ARGS, ["parser"], _offer_name, HookType.AFTER),
             (_CREATE, _CREATE_PARAMETERS, _create_backend, HookType.AROUND),
             (_ATTACH, ["self", "storage_backend"], _attach_backend, HookType.AROUND),

@@ -28,7 +28,8 @@ from sglang.srt.observability.metrics_collector import StorageMetrics
 
 from radixshmem import RadixClient, RadixError
 
-from .attached import Attached, draft_model_expected
+from .attached import Attached
+from .engine import draft_pool_missing
 from .identity import rank_salt
 from .metrics import Meter
 from .options import Settings
@@ -42,7 +43,7 @@ _QUIET_S = 30.0  # the same trouble is told once in this time
 _T = TypeVar("_T")
 
 
-class RadixShmemStorage(HiCacheStorage):
+class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no types
     """Made by SGLang for each rank; see docs/integrations.md."""
 
     def __init__(self, storage_config: HiCacheStorageConfig, kwargs: object = None) -> None:
@@ -79,7 +80,7 @@ class RadixShmemStorage(HiCacheStorage):
 
     def on_host_pools_registered(self) -> None:
         """ValueError, GeometryMismatch: SGLang then does not attach. Not called before 0.5.23."""
-        if not draft_model_expected(self._pools):
+        if not draft_pool_missing(self._pools):
             self._open()
 
     def _open(self) -> Attached:
@@ -241,8 +242,8 @@ class RadixShmemStorage(HiCacheStorage):
             else:
                 timeout_ms = self._settings.pull_timeout_ms
                 ok = attached.full.read(client, path, first, batch, timeout_ms)
-            self._meter.fetched(ok, batch.part, time.perf_counter() - begin)
-            return ok
+            self._meter.fetched(int(ok.sum()), batch.part, time.perf_counter() - begin)
+            return list(ok.tolist())
 
         return self._attempt([False] * len(keys), fetch)
 
@@ -262,11 +263,11 @@ class RadixShmemStorage(HiCacheStorage):
             else:
                 ok = attached.full.write(client, path, first, batch)
                 if batch.part.last:
-                    stored = ok.index(False) if False in ok else len(ok)
+                    stored = len(ok) if ok.all() else int(ok.argmin())  # without a gap
                     attached.settle(client, path[: first + stored], first)
                     client.flush(timeout_s=0)
-            self._meter.stored(ok, batch.part, time.perf_counter() - begin)
-            return ok
+            self._meter.stored(int(ok.sum()), batch.part, time.perf_counter() - begin)
+            return list(ok.tolist())
 
         return self._attempt([False] * len(keys), store)
 

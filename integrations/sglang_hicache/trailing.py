@@ -41,22 +41,26 @@ class TrailingPages:
         there[: len(found.slots)] = found.slots >= 0
         positions = np.arange(1, pages + 1)
         last_gap = np.maximum.accumulate(np.where(there, 0, positions))
-        return positions - last_gap >= np.minimum(needed, positions)
+        enough: Mask = positions - last_gap >= np.minimum(needed, positions)
+        return enough
 
-    def read(self, client: RadixClient, path: Keys, first: int, batch: Batch) -> list[bool]:
-        """Copy the pages that are there to the host pool."""
+    def read(self, client: RadixClient, path: Keys, first: int, batch: Batch) -> Mask:
+        """Copy the pages that are there to the host pool. Returns: which."""
         found = client.query_aux(path, self._component, first, lock=True)
         try:
             there = np.flatnonzero(found.slots >= 0)
             ok = np.zeros(len(batch), np.bool_)
             if there.size and client.store is not None:
                 ok[there] = batch.read(client.store, found.slots[there], there)
-            return ok.tolist()
+            return ok
         finally:
             found.finalize()
 
-    def write(self, client: RadixClient, path: Keys, first: int, batch: Batch) -> list[bool]:
-        """Store the pages that are not there or damaged; they wait while their path is not."""
+    def write(self, client: RadixClient, path: Keys, first: int, batch: Batch) -> Mask:
+        """Store the pages that are not there or damaged; they wait while their path is not.
+
+        Returns: which pages are there now, or wait.
+        """
         with self._held.guard:
             self._held.follow(client)
             found = client.query_aux(path, self._component, first, lock=True)
@@ -67,12 +71,12 @@ class TrailingPages:
                 missing = np.flatnonzero(known < 0)
                 slots = np.full(len(batch), -1, np.int32)
                 if not missing.size:
-                    return [True] * len(batch)
+                    return np.ones(len(batch), np.bool_)
                 if missing.size <= self._held.room(client, self._component):
                     new = client.allocate_slots(len(missing), self._component)
                     slots[missing[: len(new)]] = new
                 if (slots[missing] < 0).any():
-                    return (known >= 0).tolist()
+                    return np.greater_equal(known, 0, dtype=np.bool_)
                 return self._store(client, path, batch, slots, found.common_hit == len(path))
             finally:
                 found.finalize()
@@ -86,7 +90,7 @@ class TrailingPages:
 
     def _store(
         self, client: RadixClient, path: Keys, batch: Batch, slots: SlotIds, path_there: bool
-    ) -> list[bool]:
+    ) -> Mask:
         assert client.store is not None
         where = np.flatnonzero(slots >= 0)
         try:
@@ -96,12 +100,12 @@ class TrailingPages:
                 client.recycle_slots(slots[where], self._component)
             raise
         if path_there:
-            return [self._insert(client, path, slots)] * len(batch)
+            return np.full(len(batch), self._insert(client, path, slots))
         held = Held(self._component, batch.keys.copy(), slots)
         if (old := self._held.get(*held.name)) is not None:
             self._held.give_back(client, old)
         self._held.add(held)
-        return [True] * len(batch)
+        return np.ones(len(batch), np.bool_)
 
     def settle(self, client: RadixClient, path: Keys, first: int) -> None:
         """The blocks path[first:] are in the index now: what waited for one of them enters it."""
