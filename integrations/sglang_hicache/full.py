@@ -58,7 +58,7 @@ class FullPages:
             self._held.follow(client)
             found = client.query(path, local_only=True, lock=True)
             try:
-                if found.common_hit < first:
+                if found.status != InsertError.OK or found.common_hit < first:
                     self.orphans += len(batch)
                     return np.zeros(len(batch), np.bool_)
                 return self._write(client, path, found, first, batch)

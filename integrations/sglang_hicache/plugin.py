@@ -2,8 +2,8 @@
 # Copyright The radixshmem authors
 """The `sglang.srt.plugins` entry point: makes `--hicache-storage-backend radixshmem` known.
 
-SGLang's list of storage backends is closed in four places; each is opened by one hook, which does
-nothing for other backends. Where SGLang has changed so that a hook has no target, one warning names
+SGLang's list of storage backends is closed in several places; each is opened by one hook, which
+does nothing for other backends. Where SGLang has changed so that a hook has no target, one warning names
 the way that needs none: the backend `dynamic`.
 """
 
@@ -44,6 +44,7 @@ def register() -> None:
             (_ADD_CLI_ARGS, ["parser"], _offer_name, HookType.AFTER),
             (_CREATE, _CREATE_PARAMETERS, _create_backend, HookType.AROUND),
             (_ATTACH, ["self", "storage_backend"], _attach_backend, HookType.AROUND),
+            (_ATTACH_ALL, ["self", "storage_backend"], _attach_or_undo, HookType.AROUND),
             (_CONFIGURE, [], _apply_config, HookType.AROUND),
         )
         missing = [target for target, parameters, _, _ in hooks if not _takes(target, parameters)]
@@ -63,6 +64,10 @@ _CREATE = (
 )
 _CREATE_PARAMETERS = ["cls", "backend_name", "backend_class", "storage_config", "mem_pool_host"]
 _ATTACH = "sglang.srt.managers.cache_controller.HiCacheController.attach_storage_backend"
+_ATTACH_ALL = (
+    "sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller.HybridCacheController"
+    ".attach_storage_backend"
+)
 _CONFIGURE = (
     "sglang.srt.mem_cache.unified_cache.storage_attachment.StorageAttachment.apply_runtime_config"
 )
@@ -117,6 +122,18 @@ def _attach_backend(
     if storage_backend == NAME:
         controller.page_get_func = controller._page_get_zero_copy
         controller.page_set_func = controller._page_set_zero_copy
+
+
+def _attach_or_undo(
+    original: Callable[..., None], controller: Any, storage_backend: str, *args: Any, **kwargs: Any
+) -> None:
+    """SGLang leaves a backend half attached that refuses its host pools."""
+    try:
+        original(controller, storage_backend, *args, **kwargs)
+    except Exception:
+        if storage_backend == NAME and controller.enable_storage:
+            controller.detach_storage_backend()
+        raise
 
 
 def _apply_config(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:

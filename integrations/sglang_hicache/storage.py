@@ -40,6 +40,11 @@ __all__ = ["RadixShmemStorage"]
 
 _log = logging.getLogger("radixshmem.sglang")
 _QUIET_S = 30.0  # the same trouble is told once in this time
+_ORPHANS = (
+    "pages were not stored, since what comes before them is not in the index: the radix-server was "
+    "restarted or holds too little; SGLang stores it again when it has computed it again, as after "
+    "POST /flush_cache"
+)
 _T = TypeVar("_T")
 
 
@@ -261,7 +266,10 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
             if trailing is not None:
                 ok = trailing.write(client, path, first, batch)
             else:
+                orphans = attached.full.orphans
                 ok = attached.full.write(client, path, first, batch)
+                if attached.full.orphans != orphans:
+                    self._tell(_ORPHANS)
                 if batch.part.last:
                     stored = len(ok) if ok.all() else int(ok.argmin())  # without a gap
                     attached.settle(client, path[: first + stored], first)
