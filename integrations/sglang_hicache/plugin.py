@@ -3,8 +3,8 @@
 """The `sglang.srt.plugins` entry point: makes `--hicache-storage-backend radixshmem` known.
 
 SGLang's list of storage backends is closed in several places; each is opened by one hook, which
-does nothing for other backends. Where SGLang has changed so that a hook has no target, one warning names
-the way that needs none: the backend `dynamic`.
+does nothing for other backends. Where SGLang has changed so that a hook has no target, one warning
+names the way that needs none: the backend `dynamic`.
 """
 
 from __future__ import annotations
