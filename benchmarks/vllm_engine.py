@@ -14,7 +14,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BLOCK_TOKENS", "make_model"]
+from tiny_llama import make_model
+
+__all__ = ["BLOCK_TOKENS"]
 
 BLOCK_TOKENS = 32  # the smallest that vLLM takes on a CPU
 _NEW_TOKENS = 16
@@ -74,27 +76,6 @@ def _start(model: str, server: str) -> Any:
             kv_connector_extra_config={"server_name": server},
         ),
     )
-
-
-def make_model(folder: str) -> None:
-    """A random Llama whose tokens vary, so that wrong KV bytes would change them."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=512,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=8192,
-        initializer_range=0.15,
-        tie_word_embeddings=False,
-    )
-    LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
 
 
 def _generate(engine: Any, prompts: list[list[int]]) -> tuple[list[list[int]], list[int], float]:

@@ -14,13 +14,14 @@ from typing import Any
 
 from rows import Row, Samples, bounded, time_text
 from server_process import own_name, radix_server
+from tiny_llama import make_model
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer import kv_transfer_state
 from vllm.v1.kv_offload import base
 from vllm.v1.kv_offload.base import TransferResult
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
-from vllm_engine import BLOCK_TOKENS, make_model
+from vllm_engine import BLOCK_TOKENS
 
 __all__ = ["IdleSpec", "engine_rows"]
 

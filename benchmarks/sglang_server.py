@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""A real SGLang server of a tiny model on the CPU, as users start it: its own processes, HTTP.
+
+What SGLang lacks there is in sglang_cpu/; SGLang itself is unmodified.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from server_process import interrupt_held
+from sglang_client import SGLangClient
+
+__all__ = ["PAGE_TOKENS", "SGLangServer", "dynamic_flags", "native_flags"]
+
+PAGE_TOKENS = 16
+_ADMIN_KEY = "admin"
+_ON_CPU = Path(__file__).with_name("sglang_cpu")
+_STOP_S = 60.0
+_POLL_S = 0.1
+_LAST_WORDS = 4000  # characters
+
+
+def native_flags(server: str) -> list[str]:
+    """SGLang's flags for a storage in the radix-server of this name."""
+    return _storage_flags("radixshmem", _extra_config(server))
+
+
+def dynamic_flags(server: str) -> list[str]:
+    """The same, by the way that needs no plugin."""
+    backend = {
+        "backend_name": "radixshmem",
+        "module_path": "radixshmem.integrations.sglang_hicache",
+        "class_name": "RadixShmemStorage",
+        "interface_v1": 1,
+        "hicache_storage_pass_prefix_keys": True,
+    }
+    return _storage_flags("dynamic", backend | _extra_config(server))
+
+
+def _extra_config(server: str) -> dict[str, Any]:
+    """SGLang asks the storage for no less than `prefetch_threshold` tokens."""
+    return {"server_name": server, "prefetch_threshold": PAGE_TOKENS}
+
+
+def _storage_flags(backend: str, extra_config: dict[str, Any]) -> list[str]:
+    return [
+        *("--hicache-storage-backend", backend),
+        *("--hicache-storage-backend-extra-config", json.dumps(extra_config)),
+    ]
+
+
+class SGLangServer:
+    """Starts at once; `wait` for it. A context manager: its processes are gone when it is left."""
+
+    def __init__(self, log: Path, model: str, *flags: str, **environment: str) -> None:
+        self._log = log
+        port = _free_port()
+        self.client = SGLangClient(port, _ADMIN_KEY, timeout_s=120.0)
+        command = [
+            *(sys.executable, "-m", "sglang.launch_server", "--model-path", model),
+            *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)),
+            *("--admin-api-key", _ADMIN_KEY, "--device", "cpu", "--dtype", "float32"),
+            *("--attention-backend", "torch_native", "--skip-tokenizer-init"),
+            *("--page-size", str(PAGE_TOKENS), "--max-total-tokens", "4096"),
+            *("--mem-fraction-static", "0.2", "--enable-cache-report", "--enable-metrics"),
+            *("--enable-hierarchical-cache", "--hicache-ratio", "2"),
+            *("--hicache-storage-prefetch-policy", "wait_complete"),
+            *flags,
+        ]
+        with interrupt_held(), log.open("wb") as words:
+            self._process = subprocess.Popen(
+                command,
+                stdout=words,
+                stderr=subprocess.STDOUT,
+                env=_environment() | environment,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> SGLangServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def wait(self, timeout_s: float) -> SGLangServer:
+        """Until it answers. RuntimeError with its last words, or TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while not self.client.is_up():
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the SGLang server ended; it said:\n{self.last_words()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"the SGLang server was not up within {timeout_s} s:\n{self.last_words()}"
+                )
+            time.sleep(_POLL_S)
+        return self
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def last_words(self) -> str:
+        return self.log().strip()[-_LAST_WORDS:]
+
+    def pids(self) -> list[int]:
+        """Its processes that live: HTTP, scheduler of each rank, detokenizer."""
+        return [pid for pid in _pids() if _session_of(pid) == self._process.pid]
+
+    def stop(self) -> None:
+        """SIGTERM, as an operator does it; what still lives at the deadline is killed."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to all of its processes; returns when they are gone."""
+        deadline = time.monotonic() + _STOP_S
+        while pids := self.pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"processes {pids} of SGLang outlived SIGKILL for {_STOP_S} s")
+            time.sleep(_POLL_S)
+        self._process.wait(_STOP_S)
+
+
+def _environment() -> dict[str, str]:
+    """This process' own, and what SGLang needs on a CPU."""
+    path = os.pathsep.join(filter(None, [str(_ON_CPU), os.environ.get("PYTHONPATH", "")]))
+    return os.environ | {
+        "PYTHONPATH": path,
+        "PYTHONWARNINGS": "ignore",
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _session_of(pid: int) -> int:
+    """The session of a living process; 0 when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    state, _parent, _group, session = stat.rpartition(")")[2].split()[:4]
+    return 0 if state in "ZX" else int(session)
