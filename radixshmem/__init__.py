@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from radixshmem_core._core import InsertResult, QueryResult
+from radixshmem_core._core import AuxResult, InsertResult, QueryResult
 from radixshmem_core._version import __version__
 from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
@@ -28,6 +28,7 @@ __all__ = [
     "COMPONENT_MASK_FULL",
     "COMPONENT_MASK_MAMBA",
     "COMPONENT_MASK_SWA",
+    "AuxResult",
     "ComponentType",
     "Geometry",
     "GeometryMismatch",

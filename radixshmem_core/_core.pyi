@@ -98,6 +98,19 @@ class QueryResult:
     def validate(self) -> bool: ...
 
 @final
+class AuxResult:
+    """Result of query_aux; see docs/api.md."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def common_hit(self) -> int: ...
+    @property
+    def slots(self) -> npt.NDArray[np.int32]: ...
+    def finalize(self) -> None: ...
+    def validate(self) -> bool: ...
+
+@final
 class Cursor:
     """Where a match ended: an opaque value for `Index.extend`."""
 
@@ -146,6 +159,14 @@ class Index:
         lock: bool = False,
         update_meta: bool = True,
     ) -> QueryResult: ...
+    def query_aux(
+        self,
+        hashes: Buffer,
+        component: int,
+        start: int = 0,
+        lock: bool = False,
+        update_meta: bool = True,
+    ) -> AuxResult: ...
     def extend(
         self,
         cursor: Cursor,

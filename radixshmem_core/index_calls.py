@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _core
-from ._core import Cursor, InsertResult, QueryResult
+from ._core import AuxResult, Cursor, InsertResult, QueryResult
 from .arrays import as_count, as_hashes, as_int, as_slots
 from .errors import RadixError
 from .values import COMPONENT_MASK_FULL, ComponentType
@@ -113,6 +113,28 @@ class IndexCalls:
         except _REFUSED as error:
             return self._again(index, error).query(
                 as_hashes(hashes), as_int(mask), bool(local_only), bool(lock), bool(update_meta)
+            )
+
+    def query_aux(
+        self,
+        hashes: Any,
+        component: int,
+        start: int = 0,
+        *,
+        lock: bool = False,
+        update_meta: bool = True,
+    ) -> AuxResult:
+        """The cached prefix, and the SWA or MAMBA slot of each block in it from `start` on."""
+        index = self._seen.index
+        try:
+            return index.query_aux(hashes, component, start, lock, update_meta)
+        except _REFUSED as error:
+            return self._again(index, error).query_aux(
+                as_hashes(hashes),
+                as_int(component),
+                as_count(start, "start"),
+                bool(lock),
+                bool(update_meta),
             )
 
     def extend(

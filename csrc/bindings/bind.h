@@ -12,7 +12,7 @@ namespace radixshmem::bindings {
 void bind_hash(pybind11::module_& module);           // compute_hashes, hash_bytes
 void bind_page_keys(pybind11::module_& module);      // fold_page_keys
 void bind_slot_store(pybind11::module_& module);     // SlotStore, check_room
-void bind_index_results(pybind11::module_& module);  // Cursor, QueryResult, InsertResult
+void bind_index_results(pybind11::module_& module);  // Cursor, and what calls return
 void bind_index(pybind11::module_& module);          // Index, LAYOUT_VERSION
 void bind_index_server(pybind11::module_& module);   // IndexPlan, IndexServer
 

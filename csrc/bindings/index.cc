@@ -9,6 +9,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "bindings/bind.h"
 #include "bindings/buffers.h"
@@ -40,13 +41,24 @@ py::array_t<std::int32_t> to_array(const std::vector<std::int32_t>& slots) {
 }
 
 QueryOptions options_of(int mask, bool lock, bool update_meta) {
-  return {mask < 0 ? 0u : static_cast<std::uint32_t>(mask), lock, update_meta};
+  return {mask < 0 ? 0u : static_cast<std::uint32_t>(mask), lock, update_meta, std::nullopt};
 }
 
 QueryResult query(Session& session, const py::object& hashes, int mask, bool /*local_only*/,
                   bool lock, bool update_meta) {
   const Words words(hashes, "hashes");
   return QueryResult(unwrap(session.query(words.span(), options_of(mask, lock, update_meta))));
+}
+
+AuxResult query_aux(Session& session, const py::object& hashes, int component, std::int64_t start,
+                    bool lock, bool update_meta) {
+  const Words words(hashes, "hashes");
+  QueryOptions options =
+      options_of(1 << static_cast<int>(component_of(component)), lock, update_meta);
+  if (start < 0) options.mask = 0;  // refused
+  constexpr std::int64_t kLast = std::numeric_limits<Position>::max();
+  options.aux_from = static_cast<Position>(std::clamp<std::int64_t>(start, 0, kLast));
+  return AuxResult(unwrap(session.query(words.span(), options)));
 }
 
 QueryResult extend(Session& session, const CursorPoint& cursor, const py::object& more_hashes,
@@ -140,6 +152,8 @@ std::tuple<py::array_t<std::uint64_t>, bool> drain(Session& session, std::int64_
 void bind_queries(py::class_<Session, std::shared_ptr<Session>>& index) {
   index
       .def("query", &query, py::arg("hashes"), py::arg("mask") = 1, py::arg("local_only") = false,
+           py::arg("lock") = false, py::arg("update_meta") = true)
+      .def("query_aux", &query_aux, py::arg("hashes"), py::arg("component"), py::arg("start") = 0,
            py::arg("lock") = false, py::arg("update_meta") = true)
       .def("extend", &extend, py::arg("cursor"), py::arg("more_hashes"), py::arg("mask") = 1,
            py::arg("local_only") = false, py::arg("lock") = false, py::arg("update_meta") = true)

@@ -47,15 +47,41 @@ py::object mamba(const QueryResult& result) {
   return py::make_tuple(result.rank, *result.hit.window.mamba);
 }
 
+SlotArray aux_slots(const py::object& self) {
+  const auto& slots = self.cast<const AuxResult&>().hit.window.aux_slots;
+  return view_of(slots.data(), slots.size(), self);
+}
+
 SlotArray unused_slots(const py::object& self) {
   const auto& unused = self.cast<const InsertOutcome&>().unused;
   return view_of(unused.data(), unused.size(), self);
 }
 
-std::string repr_of_query(const QueryResult& result) {
-  return std::string("QueryResult(status=") + error_name(result.hit.status) +
-         ", common_hit=" + std::to_string(result.hit.blocks) +
-         ", pinned=" + (result.hit.pinned() ? "True" : "False") + ")";
+std::string repr_of_hit(const char* name, const Hit& hit) {
+  return std::string(name) + "(status=" + error_name(hit.status) +
+         ", common_hit=" + std::to_string(hit.blocks) +
+         ", pinned=" + (hit.pinned() ? "True" : "False") + ")";
+}
+
+void warn_if_pinned(const char* name, const Hit& hit) {
+  if (!hit.pinned()) return;
+  const py::error_scope saved;
+  const std::string text = std::string(name) +
+                           " with lock=True was dropped without finalize(): its blocks stay "
+                           "pinned until the client closes";
+  if (PyErr_WarnEx(PyExc_ResourceWarning, text.c_str(), 1) != 0) PyErr_WriteUnraisable(nullptr);
+}
+
+// What all results of queries have.
+template <typename Result>
+py::class_<Result> bind_hit(py::module_& module, const char* name) {
+  return py::class_<Result>(module, name)
+      .def("__repr__", [name](const Result& r) { return repr_of_hit(name, r.hit); })
+      .def_property_readonly("status",
+                             [](const Result& r) { return static_cast<int>(r.hit.status); })
+      .def_property_readonly("common_hit", [](const Result& r) { return r.hit.blocks; })
+      .def("finalize", [](Result& r) { r.hit.finalize(); })
+      .def("validate", [](const Result& r) { return r.hit.validate(); });
 }
 
 std::string repr_of_insert(const InsertOutcome& result) {
@@ -67,24 +93,17 @@ std::string repr_of_insert(const InsertOutcome& result) {
 }  // namespace
 
 QueryResult::~QueryResult() {
-  if (!hit.pinned()) return;
-  const py::error_scope saved;
-  if (PyErr_WarnEx(PyExc_ResourceWarning,
-                   "a QueryResult with lock=True was dropped without finalize(): its blocks stay "
-                   "pinned until the client closes",
-                   1) != 0) {
-    PyErr_WriteUnraisable(nullptr);
-  }
+  warn_if_pinned("a QueryResult", hit);
+}
+
+AuxResult::~AuxResult() {
+  warn_if_pinned("an AuxResult", hit);
 }
 
 void bind_index_results(py::module_& module) {
   py::class_<CursorPoint>(module, "Cursor")
       .def_property_readonly("position", [](const CursorPoint& c) { return c.position; });
-  py::class_<QueryResult>(module, "QueryResult")
-      .def("__repr__", &repr_of_query)
-      .def_property_readonly("status",
-                             [](const QueryResult& r) { return static_cast<int>(r.hit.status); })
-      .def_property_readonly("common_hit", [](const QueryResult& r) { return r.hit.blocks; })
+  bind_hit<QueryResult>(module, "QueryResult")
       .def_property_readonly("full_fragments", &full_fragments)
       .def_property_readonly("full_slots", &full_slots)
       .def_property_readonly("swa_start",
@@ -92,9 +111,8 @@ void bind_index_results(py::module_& module) {
       .def_property_readonly("swa_slots", &swa_slots)
       .def_property_readonly("swa_source_rank", [](const QueryResult& r) { return r.rank; })
       .def_property_readonly("mamba", &mamba)
-      .def_property_readonly("cursor", [](const QueryResult& r) { return r.hit.cursor; })
-      .def("finalize", [](QueryResult& r) { r.hit.finalize(); })
-      .def("validate", [](const QueryResult& r) { return r.hit.validate(); });
+      .def_property_readonly("cursor", [](const QueryResult& r) { return r.hit.cursor; });
+  bind_hit<AuxResult>(module, "AuxResult").def_property_readonly("slots", &aux_slots);
   py::class_<InsertOutcome>(module, "InsertResult")
       .def("__repr__", &repr_of_insert)
       .def_property_readonly("error",

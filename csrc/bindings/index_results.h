@@ -19,4 +19,14 @@ struct QueryResult {
   std::uint32_t rank = 0;
 };
 
+// The same for a Hit with aux_from.
+struct AuxResult {
+  explicit AuxResult(Hit from) : hit(std::move(from)) {}
+  AuxResult(AuxResult&&) = default;
+  AuxResult(const AuxResult&) = delete;
+  ~AuxResult();
+
+  Hit hit;
+};
+
 }  // namespace radixshmem::bindings

@@ -9,8 +9,9 @@
 //
 // Every segment of the path is validated, not the deepest alone: between reading an ancestor and
 // its child the path may have gone and come back with other slots. The deepest pin protects all
-// ancestors, since only tails of leaves are evicted; a window needs a pin in each segment it
-// touches. Killed anywhere in between: a pin too many, until the reaper clears the table.
+// ancestors, since only tails of leaves are evicted; aux slots need a pin in each segment from the
+// first that holds one on. Killed anywhere in between: a pin too many, until the reaper clears the
+// table.
 #include <algorithm>
 #include <utility>
 
@@ -120,7 +121,12 @@ Hit Session::find(std::span<const BlockHash> hashes, const CursorPoint* from,
   for (int attempt = 0; attempt < kPinAttempts; ++attempt) {
     if (!tree_->match(hashes, from, hit.full_slots.get(), match)) break;
     count(Counter::kRestarts, match.restarts);
-    if (windowed && match.end != 0) tree_->window(options.mask, match, hit.window);
+    if (match.end != 0 && options.aux_from) {
+      const auto c = options.mask == kMaskSwa ? Component::kSwa : Component::kMamba;
+      tree_->aux_slots(c, *options.aux_from, match, hit.window);
+    } else if (match.end != 0 && windowed) {
+      tree_->window(options.mask, match, hit.window);
+    }
     if (match.end == 0) break;
     if (options.lock && !publish_pins(hit)) {
       count(Counter::kPinsFull, 1);
@@ -165,12 +171,16 @@ Result<Hit> Session::query(std::span<const BlockHash> hashes, const QueryOptions
   const Call call(*this);
   if (!call) return refusal(call.code());
   if (options.lock) {
-    if (auto writable = require_writable("query(lock=True)"); !writable) return writable.error();
+    if (auto writable = require_writable("a query with lock=True"); !writable)
+      return writable.error();
   }
   const bool known = options.mask != 0 && options.mask <= (kMaskFull | kMaskSwa | kMaskMamba);
   const bool swa_missing = (options.mask & kMaskSwa) != 0 && !tree_->enabled(Component::kSwa);
   const bool mamba_missing = (options.mask & kMaskMamba) != 0 && !tree_->enabled(Component::kMamba);
-  if (!known || swa_missing || mamba_missing) return no_answer(options, ErrorCode::BAD_REQUEST);
+  const bool one_aux = options.mask == kMaskSwa || options.mask == kMaskMamba;
+  if (!known || swa_missing || mamba_missing || (options.aux_from && !one_aux)) {
+    return no_answer(options, ErrorCode::BAD_REQUEST);
+  }
   return find(hashes, nullptr, options);
 }
 

@@ -72,6 +72,9 @@ struct QueryOptions {
   std::uint32_t mask = kMaskFull;
   bool lock = false;
   bool update_recency = true;
+  // Not a window: all slots of the one aux component in `mask` from this block on, -1 where there
+  // is none (window.aux_slots). The hit is then the FULL path alone.
+  std::optional<Position> aux_from = std::nullopt;
 };
 
 class Session final : public std::enable_shared_from_this<Session> {

@@ -203,66 +203,6 @@ bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std
   return from == nullptr;
 }
 
-void Tree::window(std::uint32_t mask, Match& match, Window& out) const {
-  out = Window{};
-  const bool want_swa = (mask & kMaskSwa) != 0;
-  const bool want_mamba = (mask & kMaskMamba) != 0;
-  const std::uint32_t w = plan_.swa_window_blocks;
-  const std::uint32_t swa = aux_index(Component::kSwa);
-  const std::uint32_t mamba = aux_index(Component::kMamba);
-
-  std::size_t at_step = match.steps.empty() ? 0 : match.steps.size() - 1;
-  std::size_t known_side = match.steps.size();  // steps from here on have their side id loaded
-  const auto read = [&](Position position, std::uint32_t pool) {
-    while (match.steps[at_step].start > position) --at_step;
-    while (position >= match.steps[at_step].start + match.steps[at_step].count) ++at_step;
-    for (; known_side > at_step; --known_side) {
-      MatchStep& step = match.steps[known_side - 1];
-      const SideId side = arena_.header(step.segment)->side.load(kAcquire);
-      step.side = side < sides_.size() ? side : 0;
-      reader_point(ReaderPoint::kSideLoaded);
-    }
-    const MatchStep& step = match.steps[at_step];
-    const std::uint32_t entry = position - step.start;
-    const std::uint64_t word =
-        step.side != 0 ? sides_.word(step.side, pool, entry).load(kAcquire) : 0;
-    return AuxRead{static_cast<std::uint32_t>(at_step), pool, entry, word};
-  };
-
-  Position n = match.end;
-  Position first = n;
-  while (n > 0) {
-    if (want_mamba && !AuxWord::present(read(n - 1, mamba).word)) {
-      --n;
-      continue;
-    }
-    if (!want_swa) break;
-    const std::uint32_t need = std::min(w, n);
-    first = n;
-    while (n - first < need && AuxWord::present(read(first - 1, swa).word)) --first;
-    if (n - first == need) break;
-    n = first - 1;  // block first - 1 has no slot, so no window may hold it
-  }
-  match.end = n;
-  while (!match.steps.empty() && match.steps.back().start >= n) match.steps.pop_back();
-  if (n == 0) return;
-  match.steps.back().count = n - match.steps.back().start;
-  at_step = match.steps.size() - 1;
-  out.first_step = static_cast<std::uint32_t>(at_step);
-  if (want_swa) {
-    out.swa_start = n - std::min(w, n);
-    for (Position p = out.swa_start; p < n; ++p) {
-      out.reads.push_back(read(p, swa));
-      out.swa_slots.push_back(static_cast<std::int32_t>(AuxWord::slot(out.reads.back().word)));
-      if (p == out.swa_start) out.first_step = out.reads.back().step;
-    }
-  }
-  if (want_mamba) {
-    out.reads.push_back(read(n - 1, mamba));
-    out.mamba = AuxWord::slot(out.reads.back().word);
-  }
-}
-
 bool Tree::validate(const Match& match, const Window& window) const noexcept {
   constexpr auto kSeqCst = std::memory_order_seq_cst;
   if (arena_.sequence(kSeqCst) != match.arena_sequence && !mutant(Mutant::kNoArenaSequence)) {

@@ -37,12 +37,14 @@ struct AuxRead {
   std::uint64_t word = 0;
 };
 
+// The SWA and MAMBA slots of an answer: a window, or what there is from some block on.
 struct Window {
   Position swa_start = 0;
   std::vector<std::int32_t> swa_slots;
   std::optional<SlotId> mamba;
+  std::vector<std::int32_t> aux_slots;  // of Tree::aux_slots()
   std::vector<AuxRead> reads;
-  std::uint32_t first_step = 0;  // steps from here on carry a window and need a pin each
+  std::uint32_t first_step = 0;  // steps from here on hold what was read and need a pin each
 };
 
 // Where a match ended: entries [0, depth) of `segment`, which then had `version`.

@@ -94,7 +94,7 @@ class Tree final {
     return control_->clock.load(std::memory_order_relaxed);
   }
 
-  // ---- readers (match.cc), no lock
+  // ---- readers (match.cc, aux_match.cc), no lock
   // Walks `hashes`, which lie at positions from.position.. of their path (0 without a cursor), and
   // copies the slots of the matched blocks to `slots` (room for hashes.size()).
   // Returns: false when the cursor's segment has changed.
@@ -103,6 +103,10 @@ class Tree final {
   // Shortens `match` to the deepest length that satisfies the windows of `mask`, and reads their
   // slots. Requires: match started at the root.
   void window(std::uint32_t mask, Match& match, Window& out) const;
+  // Reads, for each block of [from, match.end), the slot of `c` that it has, -1 where it has none.
+  // An answer does not rest on the -1: a slot may appear there at any time.
+  // Requires: c is SWA or MAMBA, and enabled; match started at the root.
+  void aux_slots(Component c, Position from, Match& match, Window& out) const;
   // Returns: whether every version, side id and aux word that was used is still the same.
   [[nodiscard]] bool validate(const Match& match, const Window& window) const noexcept;
   void touch(const Match& match, const Window& window) const noexcept;

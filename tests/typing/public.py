@@ -32,6 +32,15 @@ with radixshmem.RadixClient("/kv", radixshmem.Geometry(16, 32768)) as client:
     assert_type(hit.mamba, tuple[int, int] | None)
     hit.finalize()
 
+    sparse = client.query_aux(hashes, radixshmem.ComponentType.SWA, 2, lock=True)
+    assert_type(sparse, radixshmem.AuxResult)
+    assert_type(sparse.status, int)
+    assert_type(sparse.slots, npt.NDArray[np.int32])
+    assert_type(sparse.validate(), bool)
+    sparse.finalize()
+    client.query_aux(hashes)  # type: ignore[call-arg]
+    client.query_aux(hashes, 1, 0, True)  # type: ignore[call-arg]
+
     slots = client.allocate_slots(4)
     assert_type(slots, npt.NDArray[np.int32])
     landed = client.insert(hashes, slots, hit.common_hit, component=radixshmem.ComponentType.FULL)

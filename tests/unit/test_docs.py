@@ -81,7 +81,7 @@ def test_every_exported_name_is_documented() -> None:
         assert f"`{name}`" in API, name
 
 
-@pytest.mark.parametrize("kind", [_core.QueryResult, _core.InsertResult], ids=repr)
+@pytest.mark.parametrize("kind", [_core.QueryResult, _core.AuxResult, _core.InsertResult], ids=repr)
 def test_every_result_field_is_documented(kind: type) -> None:
     for name in public_members(kind):
         assert re.search(rf"`{name}(\(\))?`", API), name

@@ -53,6 +53,7 @@ def test_front_door_has_every_public_name(tmp_path: Path) -> None:
         "COMPONENT_MASK_FULL",
         "COMPONENT_MASK_MAMBA",
         "COMPONENT_MASK_SWA",
+        "AuxResult",
         "ComponentType",
         "Geometry",
         "GeometryMismatch",

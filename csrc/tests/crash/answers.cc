@@ -2,6 +2,8 @@
 // Copyright The radixshmem authors
 #include "tests/crash/answers.h"
 
+#include <algorithm>
+
 namespace radixshmem::crash {
 
 bool expect(Board& board, std::uint32_t index, bool good, const char* what, BlockHash hash,
@@ -10,6 +12,23 @@ bool expect(Board& board, std::uint32_t index, bool good, const char* what, Bloc
   board.violate("worker %u: %s: block %016llx, slot %d", index, what,
                 static_cast<unsigned long long>(hash), slot);
   return false;
+}
+
+bool complete(Board& board, std::uint32_t index, const Hit& hit, const QueryOptions& asked,
+              std::uint32_t window_blocks, const std::vector<BlockHash>& path) {
+  const Window& window = hit.window;
+  const std::uint32_t n = hit.blocks;
+  bool good = hit.full_count == ((hit.mask & kMaskFull) != 0 ? n : 0);
+  if (asked.aux_from) {
+    good &= window.swa_slots.empty() && !window.mamba;
+    good &= window.aux_slots.size() == n - std::min(n, *asked.aux_from);
+  } else {
+    const std::uint32_t wanted = (hit.mask & kMaskSwa) != 0 ? std::min(n, window_blocks) : 0;
+    good &= window.mamba.has_value() == ((hit.mask & kMaskMamba) != 0);
+    good &= window.swa_slots.size() == wanted && window.aux_slots.empty();
+    good &= wanted == 0 || window.swa_start + wanted == n;
+  }
+  return expect(board, index, good, "incomplete answer", path[n - 1], static_cast<std::int32_t>(n));
 }
 
 bool look(Board& board, std::uint32_t index, Held& held, const char* when) {
@@ -40,6 +59,16 @@ bool look(Board& board, std::uint32_t index, Held& held, const char* when) {
     if (!expect(board, index, holds(held.mamba, Component::kMamba, hash), when, hash, slot))
       return false;
   }
+  held.aux.clear();
+  for (std::size_t i = 0; i < hit.window.aux_slots.size(); ++i) {
+    const std::int32_t slot = hit.window.aux_slots[i];
+    if (slot < 0) continue;
+    const BlockHash hash = held.path[aux_start(hit) + i];
+    held.aux.push_back(read_slot(board, aux_of(hit), slot));
+    if (!expect(board, index, holds(held.aux.back(), aux_of(hit), hash), when, hash, slot)) {
+      return false;
+    }
+  }
   return true;
 }
 
@@ -47,9 +76,10 @@ bool look_again(Board& board, std::uint32_t index, Held& held, const char* when)
   const std::vector<Seen> full = held.full;
   const std::vector<Seen> swa = held.swa;
   const Seen mamba = held.mamba;
+  const std::vector<Seen> aux = held.aux;
   if (!look(board, index, held, when)) return false;
-  return expect(board, index, full == held.full && swa == held.swa && mamba == held.mamba,
-                "rewritten under a pin", held.path.back(),
+  const bool same = full == held.full && swa == held.swa && mamba == held.mamba && aux == held.aux;
+  return expect(board, index, same, "rewritten under a pin", held.path.back(),
                 static_cast<std::int32_t>(held.hit.blocks));
 }
 

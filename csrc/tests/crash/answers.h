@@ -21,10 +21,22 @@ struct Held {
   std::vector<Seen> full;
   std::vector<Seen> swa;
   Seen mamba;
+  std::vector<Seen> aux = {};  // of window.aux_slots
 };
+
+// Where window.aux_slots begin, and whose they are.
+[[nodiscard]] inline Position aux_start(const Hit& hit) {
+  return hit.blocks - static_cast<Position>(hit.window.aux_slots.size());
+}
+[[nodiscard]] inline Component aux_of(const Hit& hit) {
+  return (hit.mask & kMaskSwa) != 0 ? Component::kSwa : Component::kMamba;
+}
 
 bool expect(Board& board, std::uint32_t index, bool good, const char* what, BlockHash hash,
             std::int32_t slot);
+// Whether an answer to `asked` about `path` has all the slots that it must have.
+bool complete(Board& board, std::uint32_t index, const Hit& hit, const QueryOptions& asked,
+              std::uint32_t window_blocks, const std::vector<BlockHash>& path);
 // Reads the slots of the answer and remembers what it saw.
 bool look(Board& board, std::uint32_t index, Held& held, const char* when);
 // Whether the bytes are still those of the look before.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tests/crash/answers.h"
 
 namespace radixshmem::crash {
 namespace {
@@ -98,6 +99,13 @@ Hit Lab::query(Session& session, const Path& path, std::uint32_t mask, bool lock
   return std::move(answer).value();
 }
 
+Hit Lab::query_aux(Session& session, const Path& path, Component c, bool lock) {
+  const std::uint32_t mask = 1u << static_cast<std::uint32_t>(c);
+  auto answer = session.query(path, {mask, lock, /*update_recency=*/false, Position{0}});
+  RADIX_CHECK(answer.ok(), answer.ok());
+  return std::move(answer).value();
+}
+
 std::uint32_t Lab::evict_all(Session& session, Component c) {
   return session.evict(session.tree().pool(c).size(), c).value();
 }
@@ -125,6 +133,10 @@ std::string Lab::wrong_bytes(const Hit& hit, const Path& path) {
   }
   if (hit.window.mamba && wrong.empty()) {
     wrong = look(Component::kMamba, static_cast<std::int32_t>(*hit.window.mamba), hit.blocks - 1);
+  }
+  for (std::size_t i = 0; i < hit.window.aux_slots.size() && wrong.empty(); ++i) {
+    if (hit.window.aux_slots[i] < 0) continue;
+    wrong = look(aux_of(hit), hit.window.aux_slots[i], aux_start(hit) + i);
   }
   return wrong;
 }

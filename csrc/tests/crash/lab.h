@@ -50,6 +50,8 @@ class Lab final {
   // Stores the aux slots at the end of the path: a SWA window, or a MAMBA checkpoint.
   void put_aux(Session& session, const Path& path, Component c);
   [[nodiscard]] Hit query(Session& session, const Path& path, std::uint32_t mask, bool lock);
+  // All slots of `c` along the path.
+  [[nodiscard]] Hit query_aux(Session& session, const Path& path, Component c, bool lock);
   // Evicts all that can be evicted of the pool.
   std::uint32_t evict_all(Session& session, Component c);
   // Takes every slot that can be had without evicting and overwrites it. They stay taken.

@@ -17,6 +17,7 @@ struct MutantCase {
 };
 
 [[nodiscard]] std::vector<MutantCase> reader_mutants();
+[[nodiscard]] std::vector<MutantCase> aux_reader_mutants();
 [[nodiscard]] std::vector<MutantCase> writer_mutants();
 
 }  // namespace radixshmem::crash

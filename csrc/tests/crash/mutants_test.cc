@@ -30,6 +30,7 @@ TEST_P(Mutants, the_protocol_is_right_and_its_mutant_is_caught) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Mutants, testing::ValuesIn(reader_mutants()), case_name);
+INSTANTIATE_TEST_SUITE_P(AuxReaders, Mutants, testing::ValuesIn(aux_reader_mutants()), case_name);
 INSTANTIATE_TEST_SUITE_P(Writers, Mutants, testing::ValuesIn(writer_mutants()), case_name);
 
 }  // namespace

@@ -141,15 +141,16 @@ class Worker final {
     }
   }
 
-  bool window_is_whole(const Hit& hit) {
-    const std::uint32_t n = hit.blocks;
-    const std::uint32_t wanted =
-        (hit.mask & kMaskSwa) != 0 ? std::min(n, options_.plan.swa_window_blocks) : 0;
-    const bool mamba_there = hit.window.mamba.has_value() == ((hit.mask & kMaskMamba) != 0);
-    const bool full_there = hit.full_count == ((hit.mask & kMaskFull) != 0 ? n : 0);
-    return expect(hit.window.swa_slots.size() == wanted && mamba_there && full_there &&
-                      (wanted == 0 || hit.window.swa_start + wanted == n),
-                  "incomplete answer", path_[n - 1], static_cast<std::int32_t>(n));
+  // For one aux component, half of the time all slots from some block on instead of a window.
+  QueryOptions question(std::uint32_t mask, bool lock, bool touch) {
+    QueryOptions asked{mask, lock, touch};
+    if ((mask == kMaskSwa || mask == kMaskMamba) && dice_.one_in(2)) {
+      asked.aux_from = dice_.below(static_cast<std::uint32_t>(path_.size()));
+    }
+    return asked;
+  }
+  bool complete(const Hit& hit, const QueryOptions& asked) {
+    return crash::complete(board_, index_, hit, asked, options_.plan.swa_window_blocks, path_);
   }
 
   void hold_or_finalize(std::unique_ptr<Held> held) {
@@ -169,8 +170,8 @@ class Worker final {
   void query_pinned() {
     const std::uint32_t mask = kMasks[dice_.below(std::size(kMasks))];
     const bool aux = mask != kMaskFull;
-    auto answer =
-        session_->query(path_, {mask, /*lock=*/true, /*update_recency=*/!dice_.one_in(8)});
+    const QueryOptions asked = question(mask, /*lock=*/true, /*touch=*/!dice_.one_in(8));
+    auto answer = session_->query(path_, asked);
     board_.count(aux ? Tally::aux_queries : Tally::queries);
     if (!answer) return board_.violate("query: %s", answer.error().message.c_str());
     auto held = std::make_unique<Held>(Held{std::move(answer).value(), path_, {}, {}, {}});
@@ -180,7 +181,7 @@ class Worker final {
     }
     if (held->hit.blocks == 0) return;
     board_.count(aux ? Tally::aux_hits : Tally::hits);
-    if (!window_is_whole(held->hit)) return;
+    if (!complete(held->hit, asked)) return;
     held->path.resize(held->hit.blocks);
     if (!look(*held, "wrong bytes at first look")) return;
     hold_or_finalize(std::move(held));
@@ -208,14 +209,17 @@ class Worker final {
 
   // Copies without a pin; what validate() confirms afterwards must have been right.
   void copy_unpinned() {
-    const std::uint32_t mask = kMasks[dice_.below(6)];
-    auto answer = session_->query(path_, {mask, /*lock=*/false, true});
+    const std::uint32_t mask = kMasks[dice_.below(std::size(kMasks))];
+    const QueryOptions asked = question(mask, /*lock=*/false, /*touch=*/true);
+    auto answer = session_->query(path_, asked);
     if (!answer || answer.value().blocks == 0) return;
     const Hit& hit = answer.value();
-    if (!window_is_whole(hit)) return;
+    if (!complete(hit, asked)) return;
+    const std::vector<std::int32_t>& slots = hit.window.aux_slots;
     rest();
     std::vector<Seen> full;
     std::vector<Seen> swa;
+    std::vector<Seen> aux;
     Seen mamba;
     if constexpr (!kPlainBytes) {
       for (std::uint32_t i = 0; i < hit.full_count; ++i) {
@@ -223,6 +227,9 @@ class Worker final {
       }
       for (const std::int32_t slot : hit.window.swa_slots) {
         swa.push_back(read_slot(board_, Component::kSwa, slot));
+      }
+      for (const std::int32_t slot : slots) {
+        aux.push_back(slot < 0 ? Seen{} : read_slot(board_, aux_of(hit), slot));
       }
       if (hit.window.mamba) {
         mamba = read_slot(board_, Component::kMamba, static_cast<std::int32_t>(*hit.window.mamba));
@@ -235,6 +242,9 @@ class Worker final {
       good &= holds(full[i], Component::kFull, path_[i]);
     for (std::size_t i = 0; i < swa.size(); ++i) {
       good &= holds(swa[i], Component::kSwa, path_[hit.window.swa_start + i]);
+    }
+    for (std::size_t i = 0; i < aux.size(); ++i) {
+      good &= slots[i] < 0 || holds(aux[i], aux_of(hit), path_[aux_start(hit) + i]);
     }
     if (hit.window.mamba && !kPlainBytes) {
       good &= holds(mamba, Component::kMamba, path_[hit.blocks - 1]);

@@ -28,7 +28,8 @@ TEST(PageKeyTest, EveryByteThatIsNoDigitIsSeenAtEveryPlace) {
       BlockHash hash = 0;
       const bool is_digit = byte != 0 && digits.find(key[place]) != std::string::npos;
       ASSERT_EQ(read_page_key(key.data(), hash), is_digit) << place << ", byte " << byte;
-      if (is_digit) ASSERT_EQ(hash, std::stoull(key, nullptr, 16)) << key;
+      if (!is_digit) continue;
+      ASSERT_EQ(hash, std::stoull(key, nullptr, 16)) << key;
     }
   }
 }

@@ -70,6 +70,7 @@ struct Shared {
   std::array<SlotBytes, kSwaSlots> swa;
   std::atomic<std::uint64_t> wrong;
   std::atomic<std::uint64_t> pinned_copies;
+  std::atomic<std::uint64_t> aux_copies;
   std::atomic<std::uint64_t> valid_copies;
   std::atomic<std::uint64_t> discarded_copies;
   std::atomic<std::uint64_t> inserted;
@@ -114,8 +115,11 @@ class Worker final {
 
   void read_pinned() {
     const Path path = random_path();
-    const std::uint32_t mask = below(3) == 0 ? kMaskFull | kMaskSwa : kMaskFull;
-    Hit hit = query(session_, path, mask, /*lock=*/true);
+    const std::uint32_t kind = below(6);
+    const std::uint32_t mask = kind < 2 ? kMaskFull | kMaskSwa : kMaskFull;
+    Hit hit = kind == 5 ? query_aux(session_, path, Component::kSwa, below(20), /*lock=*/true)
+                        : query(session_, path, mask, /*lock=*/true);
+    const std::vector<std::int32_t>& aux = hit.window.aux_slots;
     SlotBytes copy;
     std::array<std::uint64_t, 64> generations{};
     for (const int pass : {0, 1}) {  // the same bytes as long as the pin holds
@@ -128,6 +132,12 @@ class Worker final {
       for (std::size_t i = 0; i < hit.window.swa_slots.size(); ++i) {
         copy.copy_from(shared_.swa[static_cast<std::size_t>(hit.window.swa_slots[i])]);
         check(copy, ~path[hit.window.swa_start + i]);
+      }
+      for (std::size_t i = 0; i < aux.size(); ++i) {
+        if (aux[i] < 0) continue;
+        copy.copy_from(shared_.swa[static_cast<std::size_t>(aux[i])]);
+        check(copy, ~path[hit.blocks - aux.size() + i]);
+        shared_.aux_copies.fetch_add(1);
       }
       if (pass == 0 && below(4) == 0) std::this_thread::yield();
     }
@@ -195,6 +205,7 @@ class BytesTest : public ::testing::Test {
   void expect_sound(std::uint32_t checks) {
     EXPECT_EQ(shared_->wrong, 0u);
     EXPECT_GT(shared_->pinned_copies, 0u);
+    EXPECT_GT(shared_->aux_copies, 0u);
     EXPECT_GT(shared_->inserted, 0u);
     EXPECT_GT(checks, 0u);
     if (kCopyUnpinned) {

@@ -127,6 +127,7 @@ void ModelDriver::expect_no_events() {
 
 void ModelDriver::step() {
   const std::uint32_t dice = below(1000);
+  if (dice < 50) return do_query_aux(kAll[1 + below(2)]);
   if (dice < 330) return do_query();
   if (dice < 420) return most_pinned_ == kManyPins ? do_query() : do_finalize();
   if (dice < 460) return do_extend();

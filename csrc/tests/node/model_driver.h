@@ -34,8 +34,8 @@ class ModelDriver final {
   // How often something happened: a test asserts that nothing stayed at zero.
   // clang-format off
 #define RADIX_SEEN(X)                                                                            \
-  X(hits) X(misses) X(windows) X(pinned) X(pins_full) X(attached) X(unused) X(path_missing)      \
-  X(bad_request) X(mempool_full) X(short_allocations) X(evicted) X(aux_evicted) X(aux_refused)   \
+  X(hits) X(misses) X(windows) X(aux_found) X(pinned) X(pins_full) X(attached) X(unused)        \
+  X(path_missing) X(bad_request) X(mempool_full) X(short_allocations) X(evicted) X(aux_evicted) X(aux_refused)   \
   X(extended) X(stale_cursors) X(resets) X(zombie_calls) X(reattached) X(still_valid) X(invalid) \
   X(checks) X(segment_evictions) X(side_evictions)
   // clang-format on
@@ -73,6 +73,7 @@ class ModelDriver final {
 
   void step();
   void do_query();
+  void do_query_aux(Component c);
   void do_finalize();
   void do_extend();
   void do_allocate();
@@ -100,7 +101,9 @@ class ModelDriver final {
   // Free slots before a call: exact, after freeing what no pin of before a reset holds.
   [[nodiscard]] std::uint32_t free_now(Component c);
   [[nodiscard]] std::uint32_t aux_evictable(Component c);
-  void pin_model(Pinned& pinned, const std::vector<ModelBlock*>& path, std::uint32_t mask);
+  // Keeps an answer, pinned or to be validated later.
+  void keep(Hit hit, std::size_t session, const Path& path, const std::vector<ModelBlock*>& found);
+  void pin_model(Pinned& pinned, const std::vector<ModelBlock*>& path);
   void release(Pinned& pinned);
   // The next change events of a call.
   void fetch_events();

@@ -8,17 +8,31 @@
 
 namespace radixshmem {
 
-void ModelDriver::pin_model(Pinned& pinned, const std::vector<ModelBlock*>& path,
-                            std::uint32_t mask) {
+namespace {
+
+Component aux_of(const Hit& hit) {
+  return hit.mask == kMaskSwa ? Component::kSwa : Component::kMamba;
+}
+
+Position aux_start(const Hit& hit) {
+  return hit.blocks - static_cast<Position>(hit.window.aux_slots.size());
+}
+
+}  // namespace
+
+void ModelDriver::pin_model(Pinned& pinned, const std::vector<ModelBlock*>& path) {
   const Position n = pinned.hit.blocks;
+  const Window& window = pinned.hit.window;
   pinned.deepest = path[n - 1];
   model_.pin(pinned.deepest);
-  if ((mask & kMaskSwa) != 0) {
-    for (Position p = pinned.hit.window.swa_start; p < n; ++p) {
-      pinned.aux.emplace_back(path[p], Component::kSwa);
-    }
+  for (std::size_t i = 0; i < window.swa_slots.size(); ++i) {
+    pinned.aux.emplace_back(path[window.swa_start + i], Component::kSwa);
   }
-  if ((mask & kMaskMamba) != 0) pinned.aux.emplace_back(path[n - 1], Component::kMamba);
+  if (window.mamba) pinned.aux.emplace_back(path[n - 1], Component::kMamba);
+  for (std::size_t i = 0; i < window.aux_slots.size(); ++i) {
+    if (window.aux_slots[i] < 0) continue;
+    pinned.aux.emplace_back(path[aux_start(pinned.hit) + i], aux_of(pinned.hit));
+  }
   for (auto& [block, c] : pinned.aux) {
     ++block->aux_pins[static_cast<std::size_t>(c)];
     pinned.slots[static_cast<std::size_t>(c)].push_back(block->slot[static_cast<std::size_t>(c)]);
@@ -93,15 +107,52 @@ void ModelDriver::do_query() {
     cursors_.push_back({*hit.cursor, first_of(path, hit.blocks), s});
     if (cursors_.size() > 20) cursors_.pop_front();
   }
-  if (lock) {
+  keep(std::move(hit), s, path, found);
+}
+
+void ModelDriver::keep(Hit hit, std::size_t session, const Path& path,
+                       const std::vector<ModelBlock*>& found) {
+  if (hit.pinned()) {
     ++seen_.pinned;
-    pinned_.push_back(std::unique_ptr<Pinned>(new Pinned{std::move(hit), s, nullptr, {}, {}}));
-    pin_model(*pinned_.back(), found, mask);
+    pinned_.push_back(
+        std::unique_ptr<Pinned>(new Pinned{std::move(hit), session, nullptr, {}, {}}));
+    pin_model(*pinned_.back(), found);
     while (pinned_.size() > most_pinned_) do_finalize();
   } else if (below(4) == 0) {
     unpinned_.push_back({std::move(hit), path});
     if (unpinned_.size() > 20) unpinned_.pop_front();
   }
+}
+
+void ModelDriver::do_query_aux(Component c) {
+  if (!rig_.own().tree().enabled(c)) return do_query();
+  const std::size_t s = below(kSessions);
+  const Path path = random_path();
+  const bool lock = below(2) == 0;
+  const Position from = below(static_cast<std::uint32_t>(path.size()) + 3);
+  const std::uint32_t pins = sessions_[s]->pins_outstanding();
+  Hit hit = query_aux(sessions_[s], path, c, from, lock);
+  if (hit.status == ErrorCode::PINS_FULL) {
+    ++seen_.pins_full;
+    if (!lock || hit.blocks != 0 || pins + path.size() <= rig_.plan().max_pins) {
+      fail("query_aux: PINS_FULL with room for pins");
+    }
+    return;
+  }
+  const std::vector<ModelBlock*> found = model_.walk(path);
+  std::vector<std::int32_t> slots;
+  for (std::size_t p = from; p < found.size(); ++p) {
+    slots.push_back(found[p]->slot[static_cast<std::size_t>(c)]);
+    if (slots.back() >= 0) ++seen_.aux_found;
+  }
+  if (hit.status != ErrorCode::OK || hit.blocks != found.size() || hit.window.aux_slots != slots) {
+    fail("query_aux of component " + std::to_string(static_cast<int>(c)) + " from " +
+         std::to_string(from) + ": other slots than in the model, or not " +
+         std::to_string(found.size()) + " blocks but " + std::to_string(hit.blocks));
+    return;
+  }
+  if (hit.pinned() != (lock && hit.blocks != 0)) fail("query_aux: pinned or not");
+  if (hit.blocks != 0) keep(std::move(hit), s, path, found);
 }
 
 void ModelDriver::do_finalize() {
@@ -126,6 +177,15 @@ void ModelDriver::do_validate() {
     const ModelBlock* block = model_.find(old.path[p], p);
     if (block == nullptr || block->slot[0] != old.hit.full_slots[p]) {
       fail("validate() of an answer that is not true any more");
+    }
+  }
+  const std::vector<std::int32_t>& slots = old.hit.window.aux_slots;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Position p = aux_start(old.hit) + static_cast<Position>(i);
+    const ModelBlock* block = model_.find(old.path[p], p);
+    if (block == nullptr ||
+        (slots[i] >= 0 && block->slot[static_cast<std::size_t>(aux_of(old.hit))] != slots[i])) {
+      fail("validate() of slots that are not there any more");
     }
   }
 }

@@ -73,6 +73,12 @@ class ServerRig {
                                std::uint32_t mask = kMaskFull, bool lock = false) {
   return ServerRig::take(session->query(path, {mask, lock, /*update_recency=*/true}));
 }
+// All slots of `c` from block `from` on.
+[[nodiscard]] inline Hit query_aux(const SessionPtr& session, const Path& path, Component c,
+                                   Position from = 0, bool lock = false, bool touch = true) {
+  return ServerRig::take(
+      session->query(path, {1u << static_cast<std::uint32_t>(c), lock, touch, from}));
+}
 [[nodiscard]] inline Slots allocate(const SessionPtr& session, std::int64_t n,
                                     Component c = Component::kFull) {
   return ServerRig::take(session->allocate(n, c));
