@@ -2,9 +2,9 @@
 # Copyright The radixshmem authors
 """The `sglang.srt.plugins` entry point: makes `--hicache-storage-backend radixshmem` known.
 
-SGLang's list of storage backends is closed in several places; each is opened by one hook, which
-does nothing for other backends. Where SGLang has changed so that a hook has no target, one warning
-names the way that needs none: the backend `dynamic`.
+SGLang's list of storage backends is closed in several places; each is opened by one hook, and one
+completes the keys of the prefix. They do nothing for other backends. Where SGLang has changed so
+that a hook has no target, one warning names the way that needs none: the backend `dynamic`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import logging
 import pkgutil
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["DYNAMIC_CONFIG", "NAME", "register"]
 
@@ -40,37 +40,62 @@ def register() -> None:
         from sglang.srt.mem_cache.storage import StorageBackendFactory
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        hooks: tuple[tuple[str, Sequence[str], Callable[..., Any], Any], ...] = (
-            (_ADD_CLI_ARGS, ["parser"], _offer_name, HookType.AFTER),
-            (_CREATE, _CREATE_PARAMETERS, _create_backend, HookType.AROUND),
-            (_ATTACH, ["self", "storage_backend"], _attach_backend, HookType.AROUND),
-            (_ATTACH_ALL, ["self", "storage_backend"], _attach_or_undo, HookType.AROUND),
-            (_CONFIGURE, [], _apply_config, HookType.AROUND),
-        )
-        missing = [target for target, parameters, _, _ in hooks if not _takes(target, parameters)]
+        wanted = hooks()
+        missing = [hook.target for hook in wanted if not _takes(hook.target, hook.parameters)]
         if missing:
             _warn(f"it has no {' and no '.join(missing)} as expected")
             return
-        for target, _, hook, kind in hooks:
-            HookRegistry.register(target, hook, kind)
+        for hook in wanted:
+            HookRegistry.register(hook.target, hook.function, HookType[hook.kind])
         StorageBackendFactory.register_backend(NAME, _MODULE, _CLASS)
     except (ImportError, AttributeError, TypeError) as error:
         _warn(str(error))
 
 
-_ADD_CLI_ARGS = "sglang.srt.server_args.ServerArgs.add_cli_args"
-_CREATE = (
-    "sglang.srt.mem_cache.storage.backend_factory.StorageBackendFactory._create_builtin_backend"
-)
-_CREATE_PARAMETERS = ["cls", "backend_name", "backend_class", "storage_config", "mem_pool_host"]
-_ATTACH = "sglang.srt.managers.cache_controller.HiCacheController.attach_storage_backend"
-_ATTACH_ALL = (
-    "sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller.HybridCacheController"
-    ".attach_storage_backend"
-)
-_CONFIGURE = (
-    "sglang.srt.mem_cache.unified_cache.storage_attachment.StorageAttachment.apply_runtime_config"
-)
+class Hook(NamedTuple):
+    target: str
+    parameters: tuple[str, ...]  # the first ones of the target
+    function: Callable[..., Any]
+    kind: str  # a name of SGLang's HookType
+
+
+def hooks() -> tuple[Hook, ...]:
+    srt = "sglang.srt"
+    cache = f"{srt}.mem_cache"
+    return (
+        Hook(f"{srt}.server_args.ServerArgs.add_cli_args", ("parser",), _offer_name, "AFTER"),
+        Hook(
+            f"{cache}.storage.backend_factory.StorageBackendFactory._create_builtin_backend",
+            ("cls", "backend_name", "backend_class", "storage_config", "mem_pool_host"),
+            _create_backend,
+            "AROUND",
+        ),
+        Hook(
+            f"{srt}.managers.cache_controller.HiCacheController.attach_storage_backend",
+            ("self", "storage_backend"),
+            _attach_backend,
+            "AROUND",
+        ),
+        Hook(
+            f"{cache}.hybrid_cache.hybrid_cache_controller.HybridCacheController"
+            ".attach_storage_backend",
+            ("self", "storage_backend"),
+            _attach_or_undo,
+            "AROUND",
+        ),
+        Hook(
+            f"{cache}.unified_cache.storage_attachment.StorageAttachment.apply_runtime_config",
+            ("self",),
+            _apply_config,
+            "AROUND",
+        ),
+        Hook(
+            f"{cache}.unified_radix_cache.UnifiedRadixCache.get_prefix_hash_values",
+            ("self", "node_id"),
+            _complete_prefix,
+            "AROUND",
+        ),
+    )
 
 
 def _takes(target: str, parameters: Sequence[str]) -> bool:
@@ -141,3 +166,20 @@ def _apply_config(original: Callable[..., None], *args: Any, **kwargs: Any) -> N
     if kwargs.get("storage_backend") == NAME:
         kwargs["hicache_storage_pass_prefix_keys"] = True
     original(*args, **kwargs)
+
+
+def _complete_prefix(original: Callable[..., list[str]], cache: Any, node: Any) -> list[str]:
+    """SGLang leaves out the keys of the last node before those that it asks for."""
+    keys = original(cache, node)
+    if _is_ours(cache.cache_controller):
+        own = list(cache.tree_core.get_hash_values(node))
+        if keys[len(keys) - len(own) :] != own:
+            return [*keys, *own]
+    return keys
+
+
+def _is_ours(controller: Any) -> bool:
+    backend = getattr(controller, "storage_backend_type", None)
+    if backend == "dynamic":
+        backend = (controller.storage_config.extra_config or {}).get("backend_name")
+    return bool(backend == NAME)

@@ -13,8 +13,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from e2e.vllm_offload import sources
-from e2e.vllm_offload.sources import Sources
+from e2e import sources
+from e2e.sources import Sources
 
 _REPOSITORY = Path(__file__).parents[3]
 _UNPACKED = _REPOSITORY / "build/vllm-sources"

@@ -17,12 +17,12 @@ class Sources:
     """A folder that holds a package's source files."""
 
     def __init__(self, root: Path, package: str) -> None:
-        self._root = root
+        self.root = root
         self._package = package
 
     @functools.cache  # noqa: B019 - a few, for the length of the tests
     def module(self, name: str) -> ast.Module | None:
-        path = self._root / name.removeprefix(self._package).lstrip(".").replace(".", "/")
+        path = self.root / name.removeprefix(self._package).lstrip(".").replace(".", "/")
         for file in (path.with_suffix(".py"), path / "__init__.py"):
             if file.is_file():
                 return ast.parse(file.read_text(encoding="utf-8"), str(file))
@@ -30,7 +30,7 @@ class Sources:
 
     def modules(self) -> Iterator[ast.Module]:
         """Those of the folder itself."""
-        for file in sorted(self._root.glob("*.py")):
+        for file in sorted(self.root.glob("*.py")):
             yield ast.parse(file.read_text(encoding="utf-8"), str(file))
 
     def has(self, module: str, name: str) -> bool:

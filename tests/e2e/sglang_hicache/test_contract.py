@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""What the adapter takes for granted of SGLang, read from the wheel of each version.
+
+They are unpacked into build/sglang-sources (see scripts/sglang_sources.py) and not imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+
+import pytest
+from e2e import sources
+from e2e.sglang_hicache.contract import (
+    ATTACHMENT,
+    CACHE,
+    CONTROLLER,
+    FACTORY,
+    HYBRID,
+    OURS,
+    REQUIRED,
+    STORAGE,
+    UNPACKED,
+    VERSIONS,
+    called,
+    fields,
+    find,
+    imported,
+    members,
+    python_files,
+)
+from e2e.sources import Sources
+
+from radixshmem.integrations.sglang_hicache import plugin
+
+EACH = pytest.mark.parametrize("sglang", VERSIONS.values(), ids=VERSIONS.keys())
+_TREES = (
+    ("sglang.srt.mem_cache.unified_cache.unified_tree_core", "UnifiedTreeCore"),
+    ("sglang.srt.mem_cache.rust_tree_core.adapter", "RustUnifiedTreeCore"),
+)
+
+
+def test_every_supported_version_is_there() -> None:
+    for version in REQUIRED:
+        assert version in VERSIONS, f"run: python scripts/sglang_sources.py {UNPACKED} {version}"
+
+
+def test_the_installed_version_is_a_supported_one() -> None:
+    assert importlib.metadata.version("sglang") in REQUIRED
+
+
+@EACH
+@pytest.mark.parametrize("hook", plugin.hooks(), ids=lambda hook: hook.target.split(".")[-1])
+def test_each_hook_has_its_target(sglang: Sources, hook: plugin.Hook) -> None:
+    function = find(sglang, hook.target)
+    assert function is not None
+    parameters = sources.signature(function).parameters
+    assert tuple(parameters)[: len(hook.parameters)] == hook.parameters
+
+
+@EACH
+def test_the_plugin_group_is_ours(sglang: Sources) -> None:
+    tree = sglang.module("sglang.srt.plugins")
+    assert tree is not None
+    assert "sglang.srt.plugins" in sources.names(tree)
+    for dotted in ("hook_registry.HookRegistry.register", "load_plugins"):
+        assert find(sglang, f"sglang.srt.plugins.{dotted}") is not None
+    names = members(sglang.cls("sglang.srt.plugins.hook_registry", "HookType"))
+    assert {hook.kind for hook in plugin.hooks()} <= names.keys()
+
+
+@EACH
+def test_the_backend_is_an_option_with_choices(sglang: Sources) -> None:
+    """The hook adds a name to the choices of this one."""
+    texts = [
+        path.read_text(encoding="utf-8") for path in sglang.root.glob("srt/arg_groups/**/*.py")
+    ]
+    field = re.compile(r"^    hicache_storage_backend: A\[.*?choices=", re.DOTALL | re.MULTILINE)
+    assert any(field.search(text) for text in texts)
+
+
+@EACH
+def test_a_class_by_name_is_constructed_with_the_config_and_a_dict(sglang: Sources) -> None:
+    """As `dynamic` does; the hook of the other factory gives the config alone."""
+    function = sources.methods(sglang.cls(*FACTORY))["_create_dynamic_backend"]
+    (call,) = called(function, "backend_class")
+    assert [ast.unparse(argument) for argument in call.args] == ["storage_config", "kwargs"]
+    (call,) = called(
+        sources.methods(sglang.cls(*FACTORY))["register_backend"], "_load_backend_class"
+    )
+    names = list(
+        sources.signature(find(sglang, ".".join((*FACTORY, "register_backend")))).parameters
+    )
+    assert names == ["cls", "name", "module_path", "class_name"]
+
+
+@EACH
+def test_whole_pages_are_what_the_hook_switches_to(sglang: Sources) -> None:
+    attach = sources.methods(sglang.cls(*CONTROLLER))["attach_storage_backend"]
+    assigned = {
+        ast.unparse(node.targets[0]): ast.unparse(node.value)
+        for node in ast.walk(attach)
+        if isinstance(node, ast.Assign) and "zero_copy" in ast.unparse(node.value)
+    }
+    assert assigned == {
+        "self.page_get_func": "self._page_get_zero_copy",
+        "self.page_set_func": "self._page_set_zero_copy",
+    }
+    assert "interface_v1" in ast.unparse(attach)
+    hybrid = sources.methods(sglang.cls(*HYBRID))["attach_storage_backend"]
+    assert "super().attach_storage_backend" in ast.unparse(hybrid)
+
+
+@EACH
+def test_one_call_publishes_whether_keys_of_the_prefix_are_passed(sglang: Sources) -> None:
+    """Everybody names the backend and the option, so that the hook can change the option."""
+    option = "hicache_storage_pass_prefix_keys"
+    publish = sources.methods(sglang.cls(*ATTACHMENT))["apply_runtime_config"]
+    given = sources.signature(publish).parameters
+    assert {given[name].kind for name in (option, "storage_backend")} == {sources.Kind.KEYWORD_ONLY}
+    assert f"cache.{option} = {option}" in ast.unparse(publish)
+    calls = []
+    for module in (ATTACHMENT[0], CACHE[0]):
+        tree = sglang.module(module)
+        assert tree is not None
+        calls += list(called(tree, "apply_runtime_config"))
+    assert len(calls) == 2, "at start, and at run time"
+    for call in calls:
+        assert {option, "storage_backend"} <= {keyword.arg for keyword in call.keywords}
+
+
+@EACH
+def test_servers_use_the_cache_that_the_hooks_are_in(sglang: Sources) -> None:
+    """SGLang 0.5.20 still has another one, which nobody imports."""
+    registry = (sglang.root / "srt/mem_cache/registry.py").read_text(encoding="utf-8")
+    assert re.search(r"cache = (\(cache_class or )?UnifiedRadixCache\)?\(params\)", registry)
+    for path in python_files(sglang):
+        text = path.read_text(encoding="utf-8")
+        if "mem_cache.hiradix_cache" in text and path.name != "hiradix_cache.py":
+            assert "sglang.srt.mem_cache.hiradix_cache" not in imported(ast.parse(text)), path
+
+
+@EACH
+def test_the_keys_of_a_prefix_lack_those_of_its_last_node(sglang: Sources) -> None:
+    """What the hook completes, for whoever asks where a lookup starts."""
+    for module, name in _TREES:
+        assert {"get_prefix_hash_values", "get_hash_values"} <= sources.methods(
+            sglang.cls(module, name)
+        ).keys()
+    python = sources.methods(sglang.cls(*_TREES[0]))["get_prefix_hash_values"]
+    assert "node.get_prefix_hash_values(node.parent)" in ast.unparse(python)
+    asked = "tree_cache.get_prefix_hash_values("
+    callers = {
+        path.name
+        for path in python_files(sglang)
+        if asked in path.read_text(encoding="utf-8") and "mem_cache" not in path.parts
+    }
+    assert callers == {"scheduler.py", "decode_hicache_mixin.py"}
+    cache = sources.methods(sglang.cls(*CACHE))["get_prefix_hash_values"]
+    assert "self.tree_core.get_prefix_hash_values(node_id)" in ast.unparse(cache)
+
+
+_BACKEND = sources.methods(OURS.cls("storage", "RadixShmemStorage"))
+
+
+@EACH
+def test_overrides_accept_what_the_base_declares(sglang: Sources) -> None:
+    theirs = sources.methods(sglang.cls(STORAGE, "HiCacheStorage"))
+    overridden = _BACKEND.keys() & theirs.keys()
+    assert len(overridden) >= 15
+    for name in overridden:
+        refused = sources.refusals(
+            sources.signature(_BACKEND[name]), sources.signature(theirs[name])
+        )
+        assert not refused, f"{name}: {refused}"
+
+
+@EACH
+def test_nothing_abstract_is_left(sglang: Sources) -> None:
+    theirs = sources.methods(sglang.cls(STORAGE, "HiCacheStorage"))
+    abstract = {n for n, f in theirs.items() if sources.has_decorator(f, "abstractmethod")}
+    assert abstract
+    assert abstract <= _BACKEND.keys()
+
+
+@EACH
+def test_every_call_of_sglang_fits(sglang: Sources) -> None:
+    seen = set()
+    functions = [
+        *sources.methods(sglang.cls(*CONTROLLER)).values(),
+        *sources.methods(sglang.cls(*HYBRID)).values(),
+        *sources.methods(sglang.cls(*CACHE)).values(),
+    ]
+    for function in functions:
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if not ast.unparse(node.func.value).endswith(".storage_backend"):
+                continue
+            seen.add(node.func.attr)
+            signature = sources.signature(_BACKEND[node.func.attr])
+            keywords = {keyword.arg or "" for keyword in node.keywords}
+            signature.bind(None, *node.args, **dict.fromkeys(keywords))
+    assert {"batch_exists_v2", "batch_get_v1", "batch_set_v2", "close", "get_stats"} <= seen
+    assert ("on_host_pools_registered" in seen) == (_version(sglang) >= "0.5.23")
+
+
+@EACH
+def test_only_sidecars_of_the_oldest_version_come_without_their_prefix(sglang: Sources) -> None:
+    bare = set()
+    for cls in (CONTROLLER, HYBRID):
+        for function in sources.methods(sglang.cls(*cls)).values():
+            for name, call in sources.calls(function, "storage_backend"):
+                told = len(call.args) + len(call.keywords)
+                expected = {"v1": 3, "v2": 3 if "exists" in name else 2}.get(name[-2:])
+                if expected is not None and told < expected:
+                    bare.add(name)
+    assert bare == ({"batch_get_v2", "batch_set_v2"} if _version(sglang) == "0.5.20" else set())
+
+
+_READ = {
+    "HiCacheStorageConfig": {
+        *("tp_rank", "tp_size", "pp_rank", "pp_size", "attn_cp_rank", "attn_cp_size"),
+        *("is_mla_model", "model_name", "extra_config"),
+    },
+    "HiCacheStorageExtraInfo": {"prefix_keys"},
+    "PoolTransfer": {"name", "keys", "host_indices", "hit_policy"},
+    "PoolTransferResult": {"kv_hit_pages", "extra_pool_hit_pages", "restorable_prefix_pages"},
+}
+
+
+@EACH
+@pytest.mark.parametrize("cls", _READ)
+def test_what_is_read_is_there(sglang: Sources, cls: str) -> None:
+    assert _READ[cls] <= fields(sglang.cls(STORAGE, cls))
+
+
+def test_nothing_else_is_read_of_the_config() -> None:
+    read = {
+        node.attr
+        for tree in OURS.modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node.value) in ("config", "storage_config", "self._config")
+    }
+    assert read == _READ["HiCacheStorageConfig"]
+
+
+@EACH
+def test_results_are_made_of_these_fields_in_this_order(sglang: Sources) -> None:
+    made = sglang.cls(STORAGE, "PoolTransferResult")
+    order = [node.target.id for node in made.body if isinstance(node, ast.AnnAssign)]
+    assert order == ["kv_hit_pages", "extra_pool_hit_pages", "restorable_prefix_pages"]
+
+
+_ALL_PAGES = {
+    *("draft", "draft_indexer", "indexer"),
+    *(f"deepseek_v4_c{ratio}" for ratio in (1, 2, 4, 128)),
+    *(f"deepseek_v4_c{ratio}_rope" for ratio in (4, 128)),
+    *(f"deepseek_v4_c{ratio}_indexer" for ratio in (1, 2, 4)),
+    *(f"deepseek_v4_c{ratio}_indexer_scale" for ratio in (1, 2, 4)),
+}
+
+
+@EACH
+def test_each_pool_that_sglang_names_has_a_place_or_is_refused(sglang: Sources) -> None:
+    pools = OURS.module("ours.pools")
+    assert pools is not None
+    placed = {}
+    for node in pools.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name in ("_TRAILING", "_SECOND_SWA"):
+                container = node.value.keys if isinstance(node.value, ast.Dict) else node.value.elts
+                placed[name] = {key.value for key in container}
+    names = set(members(sglang.cls(STORAGE, "PoolName")).values())
+    assert names - {"kv"} - placed["_TRAILING"] - placed["_SECOND_SWA"] <= _ALL_PAGES
+    assert set(members(sglang.cls(STORAGE, "PoolHitPolicy")).values()) <= {
+        *("all_pages", "trailing_pages"),
+        *({"block_groups"} if _version(sglang) >= "0.5.22" else ()),
+    }
+
+
+def _version(sglang: Sources) -> str:
+    return next(name for name, each in VERSIONS.items() if each is sglang)
