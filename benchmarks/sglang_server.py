@@ -74,16 +74,17 @@ class SGLangServer:
             *("--attention-backend", "torch_native", "--skip-tokenizer-init"),
             *("--page-size", str(PAGE_TOKENS), "--max-total-tokens", "4096"),
             *("--mem-fraction-static", "0.2", "--enable-cache-report", "--enable-metrics"),
-            *("--enable-hierarchical-cache", "--hicache-ratio", "2"),
+            *("--enable-hierarchical-cache", "--hicache-ratio", "2", "--sleep-on-idle"),
             *("--hicache-storage-prefetch-policy", "wait_complete"),
             *flags,
         ]
         with interrupt_held(), log.open("wb") as words:
             self._process = subprocess.Popen(
                 command,
+                cwd=log.parent,  # in the repository Python would find the sources first
                 stdout=words,
                 stderr=subprocess.STDOUT,
-                env=_environment() | environment,
+                env=_environment(environment),
                 start_new_session=True,
             )
 
@@ -97,7 +98,7 @@ class SGLangServer:
         """Until it answers. RuntimeError with its last words, or TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not self.client.is_up():
-            if self._process.poll() is not None:
+            if not self.alive:
                 raise RuntimeError(f"the SGLang server ended; it said:\n{self.last_words()}")
             if time.monotonic() > deadline:
                 raise TimeoutError(
@@ -112,13 +113,17 @@ class SGLangServer:
     def last_words(self) -> str:
         return self.log().strip()[-_LAST_WORDS:]
 
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def pids(self) -> list[int]:
         """Its processes that live: HTTP, scheduler of each rank, detokenizer."""
         return [pid for pid in _pids() if _session_of(pid) == self._process.pid]
 
     def stop(self) -> None:
         """SIGTERM, as an operator does it; what still lives at the deadline is killed."""
-        if self._process.poll() is None:
+        if self.alive:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_S)
@@ -137,11 +142,12 @@ class SGLangServer:
         self._process.wait(_STOP_S)
 
 
-def _environment() -> dict[str, str]:
-    """This process' own, and what SGLang needs on a CPU."""
-    path = os.pathsep.join(filter(None, [str(_ON_CPU), os.environ.get("PYTHONPATH", "")]))
-    return os.environ | {
-        "PYTHONPATH": path,
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    """This process' own and `more`, and what SGLang needs on a CPU."""
+    environment = os.environ | more
+    path = [str(_ON_CPU), environment.get("PYTHONPATH", "")]
+    return environment | {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PYTHONWARNINGS": "ignore",
         "SGLANG_USE_CPU_ENGINE": "1",
         "SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK": "1",

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Run in an environment that has SGLang; see scripts/sglang_env.sh."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# What SGLang lacks on a CPU, for tests that import it; servers get it by themselves.
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "sglang_cpu"))
+os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+os.environ.setdefault("SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from e2e.sglang_hicache.node import Gates, Node
+from sglang_server import SGLangServer, dynamic_flags, native_flags
+from tiny_llama import make_model
+
+_START_S = 400.0
+
+StartSGLang = Callable[..., SGLangServer]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = str(tmp_path_factory.mktemp("llama") / "model")
+    make_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gates(tmp_path_factory: pytest.TempPathFactory) -> Gates:
+    return Gates(tmp_path_factory.mktemp("gates"))
+
+
+@pytest.fixture(scope="session")
+def start_sglang(
+    model: str, gates: Gates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartSGLang]:
+    """Starts servers; those that still run at the end of all tests are stopped."""
+    started: list[SGLangServer] = []
+    own = {"PYTHONPATH": str(Path(__file__).with_name("gates")), "RADIX_GATES": str(gates.folder)}
+
+    def start(*flags: str, **environment: str) -> SGLangServer:
+        log = tmp_path_factory.mktemp("sglang") / "log"
+        started.append(SGLangServer(log, model, *flags, **own, **environment))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+def make_node(purpose: str) -> Iterator[Node]:
+    node = Node(f"/radixtest-{os.getpid()}-{purpose}-")
+    yield node
+    node.close()
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[Node]:
+    """The radix-server of the two servers below."""
+    yield from make_node("sglang")
+
+
+@pytest.fixture(scope="session")
+def both(node: Node, start_sglang: StartSGLang) -> tuple[SGLangServer, SGLangServer]:
+    """The two of the demo, on an empty cache: one by SGLang's flag, the other `dynamic`."""
+    node.start()
+    native = start_sglang(*native_flags(node.name))
+    dynamic = start_sglang(*dynamic_flags(node.name))
+    return native.wait(_START_S), dynamic.wait(_START_S)
+
+
+@pytest.fixture
+def native(node: Node, both: tuple[SGLangServer, SGLangServer]) -> Iterator[SGLangServer]:
+    """The first of them; all caches are empty."""
+    server = both[0]
+    if not node.running:
+        node.start()
+    node.wait_attached(len(both))
+    server.client.flush_cache()
+    node.client.reset()
+    yield server
+    assert server.alive, server.last_words()
+    if node.running:
+        node.assert_idle()
