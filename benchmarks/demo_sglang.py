@@ -49,6 +49,9 @@ class Round:
     """Where all of the prompts' whole pages come from; empty: they are computed."""
     seconds: float
 
+    def agrees(self, computed: Round) -> bool:
+        return all(a.agrees(b) for a, b in zip(self.answers, computed.answers, strict=True))
+
     def cached(self, source: str) -> int:
         return sum(answer.cached.get(source, 0) for answer in self.answers)
 
@@ -96,19 +99,18 @@ def verdict(rounds: list[Round]) -> list[str]:
             expected = {each.source: _CACHED} if each.source else {}
             if answer.cached != expected:
                 problems.append(f"{each.what}, prompt {number}: {answer.cached}, not {expected}")
-            if answer.output != cold.output:
+            if not answer.agrees(cold):
                 problems.append(f"{each.what}, prompt {number}: another output than when computed")
     return problems
 
 
 def show(rounds: list[Round]) -> None:
-    same = [a.output for a in rounds[0].answers]
     rows = [
         (
             each.what,
             *(f"{each.cached(source):,}" for source in _SOURCES),
             f"{each.seconds:.2f}",
-            "yes" if [a.output for a in each.answers] == same else "NO",
+            "yes" if each.agrees(rounds[0]) else "NO",
         )
         for each in rounds
     ]

@@ -154,6 +154,9 @@ def _environment(more: dict[str, str]) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        # SGLang compiles its hash of pages at the first request, once for each of these folders.
+        "TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "torch_extensions"),
+        "TORCHDYNAMO_DISABLE": "1",  # compiling for a tiny model takes longer than running it
     }
 
 

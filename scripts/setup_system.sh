@@ -4,7 +4,9 @@
 #
 # Makes sure that the tools which are not Python packages are there. On Debian and Ubuntu as root it
 # installs what is missing; elsewhere it says what to install.
+# Usage: scripts/setup_system.sh [sglang]    with what SGLang compiles against at its first request
 set -eu
+WITH="${1:-}"
 PYTHON="${PYTHON:-python3}"
 
 missing() {
@@ -19,6 +21,11 @@ missing() {
 assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null ||
     echo python3-dev
   printf '#include <gtest/gtest.h>\n' | g++ -x c++ -fsyntax-only - 2>/dev/null || echo libgtest-dev
+  [ "$WITH" != sglang ] || has_openssl || echo libssl-dev
+}
+
+has_openssl() {
+  printf '#include <openssl/sha.h>\n' | g++ -x c++ -fsyntax-only - 2>/dev/null
 }
 
 packages=$(missing | tr '\n' ' ')

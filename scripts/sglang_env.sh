@@ -14,6 +14,8 @@ VERSION="$2"
 WHEEL="$3"
 VENV="${VENV:-.venv}"
 
+sh scripts/setup_system.sh sglang
+
 links=()
 for link in $("$VENV/bin/pip" config get global.find-links 2>/dev/null || true); do
   links+=(--find-links "$link")

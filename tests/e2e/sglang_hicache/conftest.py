@@ -18,12 +18,13 @@ os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
 os.environ.setdefault("SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
 
 from e2e.sglang_hicache.node import Gates, Node
 from sglang_server import SGLangServer, dynamic_flags, native_flags
 from tiny_llama import make_model
 
-_START_S = 400.0
+START_S = 400.0
 
 StartSGLang = Callable[..., SGLangServer]
 
@@ -76,7 +77,7 @@ def both(node: Node, start_sglang: StartSGLang) -> tuple[SGLangServer, SGLangSer
     node.start()
     native = start_sglang(*native_flags(node.name))
     dynamic = start_sglang(*dynamic_flags(node.name))
-    return native.wait(_START_S), dynamic.wait(_START_S)
+    return native.wait(START_S), dynamic.wait(START_S)
 
 
 @pytest.fixture

@@ -81,9 +81,10 @@ class Node:
 
     def wait_attached(self, engines: int = 1) -> None:
         """Until so many clients are there beside the server and the one of the tests."""
-        eventually(lambda: self._clients() >= engines, "the engine has attached", BACK_S)
+        eventually(lambda: self.engines() >= engines, "the engine has attached", BACK_S)
 
-    def _clients(self) -> int:
+    def engines(self) -> int:
+        """Clients beside the server and the one of the tests."""
         with contextlib.suppress(ServerNotReady, TimeoutError):
             rows = self.client.index._index.clients()
             return sum(row["alive"] for row in rows) - 2
