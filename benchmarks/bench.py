@@ -23,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import workload
+from adapter_rows import sglang_rows, vllm_rows
 from byte_rows import copy_rows, hash_rows
 from coprocess import RadixBench
 from core_rows import core_rows
@@ -33,11 +34,11 @@ from process_rows import reader_rows, repair_rows
 from report import machine, print_table
 from rich.console import Console
 from rows import Row, table_cells
-from vllm_rows import vllm_rows
 
 BUILD = Path(__file__).parents[1] / "build"
 RADIX_BENCH = BUILD / "bench" / "csrc" / "bench" / "radix_bench"
 VLLM_PYTHON = BUILD / "vllm-0.32.0" / "bin" / "python"
+SGLANG_PYTHON = BUILD / "sglang-0.5.23" / "bin" / "python"
 COLUMNS = ("figure", "measured", "beside", "value", "must be", "reached")
 
 
@@ -55,6 +56,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="FILE",
         help="Python with vLLM and radixshmem (default: build/vllm-0.32.0/bin/python, if there)",
     )
+    parser.add_argument(
+        "--sglang-python",
+        default=str(SGLANG_PYTHON) if SGLANG_PYTHON.exists() else "",
+        metavar="FILE",
+        help="the same with SGLang (default: build/sglang-0.5.23/bin/python, if there)",
+    )
     parser.add_argument("--rounds", type=int, default=15, help="samples of each figure (15)")
     parser.add_argument("--only", default="", help="groups, comma separated: " + ", ".join(GROUPS))
     parser.add_argument("--json", default="", metavar="FILE", help="write the rows here too")
@@ -70,11 +77,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
             f"--radix-bench {arguments.radix_bench} is not an executable; build it with "
             "cmake -DRADIX_BENCH=ON"
         )
-    if arguments.vllm_python and not os.access(arguments.vllm_python, os.X_OK):
-        parser.error(
-            f"--vllm-python {arguments.vllm_python} is not an executable; make the environment "
-            "with scripts/vllm_env.sh"
-        )
+    for engine in ("vllm", "sglang"):
+        python: str = getattr(arguments, f"{engine}_python")
+        if python and not os.access(python, os.X_OK):
+            parser.error(
+                f"--{engine}-python {python} is not an executable; make the environment with "
+                f"scripts/{engine}_env.sh"
+            )
     return arguments
 
 
@@ -85,6 +94,7 @@ class Context:
         self.rounds: int = arguments.rounds
         self.executable: str = arguments.radix_bench
         self.vllm_python: str = arguments.vllm_python
+        self.sglang_python: str = arguments.sglang_python
         self.load = workload.make()
         self.workload_file = os.path.join(folder, "workload.bin")
         workload.save(self.load, self.workload_file)
@@ -116,6 +126,7 @@ GROUPS: dict[str, Callable[[Context], list[Row]]] = {
     "copy": lambda c: copy_rows(c.rounds),
     "repair": lambda c: repair_rows(c.load),
     "vllm": lambda c: vllm_rows(c.vllm_python, c.rounds),
+    "sglang": lambda c: sglang_rows(c.sglang_python, c.rounds),
 }
 
 

@@ -15,13 +15,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from server_process import interrupt_held
 from sglang_client import SGLangClient
 
-__all__ = ["PAGE_TOKENS", "SGLangServer", "dynamic_flags", "native_flags"]
+__all__ = ["PAGE_TOKENS", "SGLangServer", "cpu_environment", "dynamic_flags", "native_flags"]
 
 PAGE_TOKENS = 16
 _ADMIN_KEY = "admin"
@@ -84,7 +86,7 @@ class SGLangServer:
                 cwd=log.parent,  # in the repository Python would find the sources first
                 stdout=words,
                 stderr=subprocess.STDOUT,
-                env=_environment(environment),
+                env=cpu_environment(environment),
                 start_new_session=True,
             )
 
@@ -142,9 +144,9 @@ class SGLangServer:
         self._process.wait(_STOP_S)
 
 
-def _environment(more: dict[str, str]) -> dict[str, str]:
+def cpu_environment(more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """This process' own and `more`, and what SGLang needs on a CPU."""
-    environment = os.environ | more
+    environment = {**os.environ, **more}
     path = [str(_ON_CPU), environment.get("PYTHONPATH", "")]
     return environment | {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),

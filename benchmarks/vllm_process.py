@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""The rows that need vLLM, run by the Python of an environment that has it; see vllm_rows.py.
+"""The rows that need vLLM, run by the Python of an environment that has it: adapter_rows.py.
 
 python benchmarks/vllm_process.py ROUNDS    writes the rows as JSON to its standard output
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import os
-import sys
 import tempfile
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
+
+from adapter_rows import answer_rows
+from rows import Row
 
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # engines in this process
@@ -25,23 +25,18 @@ _ENVIRONMENT = {
 }
 
 
-def main() -> int:
-    rounds = int(sys.argv[1])
+def _load() -> Callable[[int], list[Row]]:
     os.environ.update(_ENVIRONMENT)  # before vLLM is imported
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what vLLM prints is no part of the answer
     from vllm_calls import call_rows
     from vllm_restore import restore_rows
     from vllm_steps import engine_rows
 
-    gc.collect()
-    gc.freeze()  # as vLLM does: what was imported is not searched for garbage again
-    with tempfile.TemporaryDirectory(prefix="radix_bench_") as folder:
-        rows = [*call_rows(rounds), *restore_rows(rounds), *engine_rows(5, Path(folder))]
-    with answer:
-        json.dump([asdict(row) for row in rows], answer)
-    return 0
+    def measure(rounds: int) -> list[Row]:
+        with tempfile.TemporaryDirectory(prefix="radix_bench_") as folder:
+            return [*call_rows(rounds), *restore_rows(rounds), *engine_rows(5, Path(folder))]
+
+    return measure
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    answer_rows(_load)

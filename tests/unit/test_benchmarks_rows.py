@@ -11,11 +11,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+from adapter_rows import sglang_rows, vllm_rows
 from coprocess import RadixBench
 from peers import store_event
 from plot import headroom
 from rows import Row, bounded, interleave, ratio, skipped, table_cells, time_text
-from vllm_rows import vllm_rows
 
 
 def row(value: float, bound: float, *, at_least: bool = False) -> Row:
@@ -131,9 +131,15 @@ def test_rows_of_another_environment_come_back_as_they_are(tmp_path: Path) -> No
 
 
 def test_rows_of_an_environment_that_is_missing_are_skipped() -> None:
-    (row_,) = vllm_rows("", 3)
-    assert row_.value is None
-    assert "--vllm-python" in row_.note
+    for (row_,), engine in ((vllm_rows("", 3), "vllm"), (sglang_rows("", 3), "sglang")):
+        assert row_.value is None
+        assert f"--{engine}-python" in row_.note
+
+
+def test_sglang_is_measured_with_what_it_lacks_on_a_cpu(tmp_path: Path) -> None:
+    python = fake_bench(tmp_path, 'echo "$PYTHONPATH" "$1" "$2" >&2; exit 3')
+    with pytest.raises(RuntimeError, match=r"sglang_cpu\S* \S*/sglang_process.py 3"):
+        sglang_rows(python, 3)
 
 
 def test_a_failure_in_another_environment_is_told_in_its_words(tmp_path: Path) -> None:
