@@ -17,6 +17,7 @@ from pathlib import Path
 
 # Never imported by `import radixshmem`.
 _ENGINES = {"torch", "vllm", "sglang", "nixl", "mooncake", "etcd3gw", "matplotlib"}
+_PLUGINS = {"vllm.general_plugins": "vllm_offload", "sglang.srt.plugins": "sglang_hicache"}
 
 
 def main() -> int:
@@ -34,9 +35,11 @@ def main() -> int:
     assert radixshmem._data.TRANSFER_BACKENDS == ()
     assert radixshmem.compute_hashes([12345], 1).tolist() == [0x23A86B84714E7D43]
     assert not radixshmem_core._core.FAULT_POINTS, "a released wheel has no fault points"
-    assert importlib.util.find_spec("radixshmem.integrations.vllm_offload"), "no vLLM adapter"
-    (plugin,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="radixshmem")
-    assert plugin.value == "radixshmem.integrations.vllm_offload.plugin:register"
+    for group, adapter in _PLUGINS.items():
+        module = f"radixshmem.integrations.{adapter}"
+        assert importlib.util.find_spec(module), f"no {module}"
+        (plugin,) = importlib.metadata.entry_points(group=group, name="radixshmem")
+        assert plugin.value == f"{module}.plugin:register", plugin
     loaded = _ENGINES & set(sys.modules)
     assert not loaded, f"import radixshmem imported {loaded}"
     server = Path(sys.executable).parent / "radix-server"
