@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ from radixshmem_core.values import Geometry
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+INTEGRATIONS = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
 LAYOUT = (ROOT / "docs" / "shared_memory_layout.md").read_text(encoding="utf-8")
 DEADLINE_S = 120
 
@@ -85,6 +87,33 @@ def test_every_exported_name_is_documented() -> None:
 def test_every_result_field_is_documented(kind: type) -> None:
     for name in public_members(kind):
         assert re.search(rf"`{name}(\(\))?`", API), name
+
+
+# ---------------------------------------------------------------- integrations.md
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "configs").glob("*.json")), ids=lambda p: p.name)
+def test_configurations_of_engines_are_in_the_document(file: Path) -> None:
+    configuration = json.loads(file.read_text(encoding="utf-8"))
+    shown = [json.loads(code) for code in re.findall(r"```json\n(.*?)```", INTEGRATIONS, re.S)]
+    assert configuration in shown
+
+
+@pytest.mark.parametrize("adapter", ["vllm_offload", "sglang_hicache"])
+def test_every_option_of_an_adapter_is_documented_with_its_default(adapter: str) -> None:
+    file = ROOT / "integrations" / adapter / "options.py"
+    options = runpy.run_path(str(file), run_name="options")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in INTEGRATIONS.splitlines()
+        if line.startswith("| `")
+    ]
+    for field in dataclasses.fields(options["Settings"]):
+        default = {dataclasses.MISSING: "required", None: "", False: "false"}.get(
+            field.default, str(field.default)
+        )
+        assert [f"`{field.name}`", default] in [row[:2] for row in rows], field.name
+        assert f"| `{field.name}` | {default}".strip() in options["__doc__"], field.name
 
 
 # ---------------------------------------------------------------- shared_memory_layout.md
