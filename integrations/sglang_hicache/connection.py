@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from radixshmem import Geometry, GeometryMismatch, RadixClient, ServerNotReady
+from radixshmem import Geometry, GeometryMismatch, RadixClient, RadixError, ServerNotReady
 
 from .options import Settings
 
@@ -25,7 +25,8 @@ class Connection:
     """`client` is None until the server is there and has this geometry."""
 
     def __init__(self, settings: Settings, geometry: Geometry, hint: str = "") -> None:
-        """Connects. GeometryMismatch, with the hint, when the server's slots are others."""
+        """Connects. RadixError for a server without slots; GeometryMismatch, with the hint, for
+        one whose slots are others."""
         self.client: RadixClient | None = None
         self._settings = settings
         self._geometry = geometry
@@ -52,6 +53,12 @@ class Connection:
         client = RadixClient(
             self._settings.server_name, self._geometry, endpoint=self._settings.endpoint
         )
+        if client.store is None:
+            client.close()
+            raise RadixError(
+                f"{client.name} is an index-only server and can keep no pages: start one with "
+                "--data-bytes, and give its --name as server_name"
+            )
         with self._guard:
             if not self._ended.is_set():
                 self.client = client

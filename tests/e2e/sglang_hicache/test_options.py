@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Options of SGLang's extra config that are misspelled or of the wrong kind are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
+from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
+
+from radixshmem import Geometry, RadixError, RadixServer, ServerConfig
+from radixshmem.integrations.sglang_hicache import RadixShmemStorage, plugin
+from radixshmem.integrations.sglang_hicache.connection import Connection
+from radixshmem.integrations.sglang_hicache.options import Settings
+
+CONFIGS = Path(__file__).parents[3] / "configs"  # what users copy
+NATIVE = CONFIGS / "sglang_hicache.json"
+DYNAMIC = CONFIGS / "sglang_hicache_dynamic.json"
+
+
+def storage(extra: dict[str, Any] | None) -> RadixShmemStorage:
+    """As SGLang makes it: of one rank, with what its parser left in the extra config."""
+    return RadixShmemStorage(
+        HiCacheStorageConfig(
+            tp_rank=0,
+            tp_size=1,
+            pp_rank=0,
+            pp_size=1,
+            attn_cp_rank=0,
+            attn_cp_size=1,
+            is_mla_model=False,
+            enable_storage_metrics=False,
+            is_page_first_layout=True,
+            model_name="tiny",
+            extra_config=extra,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"server_nam": "/b"}, r"unknown option 'server_nam'; did you mean server_name\?"),
+        ({"pull_timeout": 5}, "unknown option 'pull_timeout'; did you mean pull_timeout_ms"),
+        ({"tp_rank": 1}, r"unknown option 'tp_rank' .*knows server_name, endpoint, revision, pull"),
+        ({"server_name": None}, "lacks 'server_name': the --name of the radix-server"),
+        ({"server_name": ""}, "lacks 'server_name'"),
+        ({"server_name": "kv_cache"}, "server_name is 'kv_cache'; it must start with \"/\""),
+        ({"server_name": 7}, "server_name is 7"),
+        ({"endpoint": 7}, "endpoint is 7; it must be a text"),
+        ({"revision": 2}, "revision is 2; it must be a text"),
+        ({"pull_timeout_ms": "1000"}, r"pull_timeout_ms is '1000'; .*milliseconds, unquoted"),
+        ({"pull_timeout_ms": -1}, "pull_timeout_ms is -1"),
+        ({"pull_timeout_ms": True}, "pull_timeout_ms is True"),
+        ({"pull_timeout_ms": 0.5}, "pull_timeout_ms is 0.5; it must be a whole number"),
+        ({"backend_name": "radixshmem"}, 'lacks "interface_v1": 1'),
+        ({"backend_name": "radixshmem", "interface_v1": 0}, 'lacks "interface_v1": 1'),
+    ],
+)
+def test_an_option_that_does_not_work_is_told(option: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=f"--hicache-storage-backend-extra-config.*{told}"):
+        storage({"server_name": "/radixshmem_nobody"} | option)
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_without_a_config_the_option_that_is_needed_is_told(nothing: dict[str, Any] | None) -> None:
+    with pytest.raises(ValueError, match=r"lacks 'server_name'.*such as"):
+        storage(nothing)
+
+
+def test_what_was_given_is_taken_and_the_rest_has_defaults() -> None:
+    given = {"server_name": "/a", "revision": "main", "endpoint": None, "pull_timeout_ms": 0}
+    sglangs = {"prefetch_threshold": 16, "file_storage_path": "/tmp", "interface_v1": 1}
+    assert Settings.of(given | sglangs) == Settings("/a", revision="main", pull_timeout_ms=0)
+
+
+@pytest.mark.parametrize("file", [NATIVE, DYNAMIC], ids=lambda path: path.stem)
+def test_sglang_takes_the_files_that_users_copy(file: Path) -> None:
+    extra, *_, prefix_keys = HybridCacheController.parse_storage_backend_extra_config(f"@{file}")
+    assert Settings.of(extra) == Settings("/kv_cache")
+    assert prefix_keys is (file == DYNAMIC)  # the plugin sets it for the native name
+    storage(extra).close()
+
+
+def test_the_warning_of_the_plugin_has_the_dynamic_config_that_users_copy() -> None:
+    assert json.loads(plugin.DYNAMIC_CONFIG) == json.loads(DYNAMIC.read_text(encoding="utf-8"))
+
+
+def test_a_server_without_slots_is_refused(region_name: str) -> None:
+    with (
+        RadixServer(ServerConfig(region_name, index_slots=64)),
+        pytest.raises(RadixError, match=f"{region_name} is an index-only server.*--data-bytes"),
+    ):
+        Connection(Settings(region_name), Geometry(16, 4000))
