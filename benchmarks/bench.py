@@ -27,7 +27,7 @@ from adapter_rows import sglang_rows, vllm_rows
 from byte_rows import copy_rows, hash_rows
 from coprocess import RadixBench
 from core_rows import core_rows
-from index_rows import engine_rows, evict_rows, peer_rows
+from index_rows import evict_rows, peer_rows
 from memory_rows import memory_rows
 from plot import draw
 from process_rows import reader_rows, repair_rows
@@ -118,7 +118,6 @@ def _hash(context: Context) -> list[Row]:
 GROUPS: dict[str, Callable[[Context], list[Row]]] = {
     "core": lambda c: core_rows(c.executable, c.workload_file, c.rounds),
     "peer": lambda c: peer_rows(c.load, c.rounds),
-    "engines": lambda c: engine_rows(c.load, c.rounds),
     "evict": _evict,
     "memory": lambda c: memory_rows(c.load),
     "readers": lambda c: reader_rows(c.load, c.rounds, c.executable),

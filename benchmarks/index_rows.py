@@ -19,7 +19,7 @@ from workload import Workload
 
 import radixshmem
 
-__all__ = ["engine_rows", "evict_rows", "fill", "index_server", "peer_rows", "tails"]
+__all__ = ["evict_rows", "fill", "index_server", "peer_rows", "sglang_tree_rows", "tails"]
 
 _QUERIES = 200  # per sample
 _INSERTS = 100
@@ -162,13 +162,9 @@ def peer_rows(load: Workload, rounds: int, extra_slots: int = 200_000) -> list[R
     ]
 
 
-def engine_rows(load: Workload, rounds: int) -> list[Row]:
+def sglang_tree_rows(load: Workload, rounds: int) -> list[Row]:
     """The same match in SGLang's own Python tree, by tokens. For information: no bound."""
-    figure = "query 512 blocks, against SGLang's RadixCache"
-    try:
-        tree = SglangTree(workload.BLOCK_TOKENS)
-    except ImportError as error:
-        return [skipped(figure, str(error))]
+    tree = SglangTree(workload.BLOCK_TOKENS)
     for conversation, end in load.inserts.tolist():
         tree.insert(workload.tokens_of(load.path(conversation)[:end]))
     with index_server("engine", load.distinct_blocks()) as client:
@@ -186,6 +182,7 @@ def engine_rows(load: Workload, rounds: int) -> list[Row]:
             return (time.perf_counter() - begin) / _QUERIES
 
         samples = interleave(rounds, {"query": ours.query, "SGLang match_prefix": theirs})
+    figure = "SGLang: query 512 blocks, against SGLang's RadixCache"
     return [bounded(figure, samples, "query", "SGLang match_prefix", None)]
 
 

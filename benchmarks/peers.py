@@ -57,16 +57,13 @@ def store_event(
 class SglangTree:
     """SGLang's RadixCache without an engine around it; keys are token ids.
 
-    Raises ImportError when SGLang, or something it needs, is not installed.
+    In an environment with SGLang only: see adapter_rows.py.
     """
 
     def __init__(self, page_tokens: int) -> None:
-        try:
-            radix: Any = importlib.import_module("sglang.srt.mem_cache.radix_cache")
-            base: Any = importlib.import_module("sglang.srt.mem_cache.base_prefix_cache")
-            torch: Any = importlib.import_module("torch")
-        except ImportError as error:
-            raise ImportError(f"SGLang is not usable here ({error})") from error
+        radix: Any = importlib.import_module("sglang.srt.mem_cache.radix_cache")
+        base: Any = importlib.import_module("sglang.srt.mem_cache.base_prefix_cache")
+        torch: Any = importlib.import_module("torch")
         self._tree: Any = radix.RadixCache.create_simulated(page_size=page_tokens)
         self._key: Any = radix.RadixKey
         self._match_params: Any = base.MatchPrefixParams

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import workload
 from adapter_rows import answer_rows
+from index_rows import sglang_tree_rows
 from rows import Row
 
 
@@ -17,7 +19,11 @@ def _load() -> Callable[[int], list[Row]]:
     from sglang_lookups import lookup_rows
     from sglang_pages import page_rows
 
-    return lambda rounds: [*lookup_rows(rounds), *page_rows(rounds)]
+    return lambda rounds: [
+        *lookup_rows(rounds),
+        *page_rows(rounds),
+        *sglang_tree_rows(workload.make(), rounds),
+    ]
 
 
 if __name__ == "__main__":
