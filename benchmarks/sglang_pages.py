@@ -148,7 +148,7 @@ class _Pages:
     def store(
         self, controller: Controller, and_then: Callable[[], object] = lambda: None
     ) -> Callable[[], float]:
-        """Seconds of storing a batch under keys that are new."""
+        """Seconds of storing a batch under keys that are new: the store is full, so others go."""
         sources = itertools.cycle(self._batches)
 
         def measure() -> float:
