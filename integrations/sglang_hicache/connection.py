@@ -38,7 +38,7 @@ class Connection:
         except GeometryMismatch as error:
             raise GeometryMismatch(f"{error}{hint}") from error
         except (ServerNotReady, TimeoutError) as error:
-            self._say(f"{error}; nothing is restored or stored until it is there")
+            self._say(error)
             threading.Thread(target=self._try_on, name="radixshmem-connect", daemon=True).start()
 
     def close(self) -> None:
@@ -75,9 +75,10 @@ class Connection:
             try:
                 self._connect()
             except Exception as error:  # the thread must live: the next try may succeed
-                self._say(str(error))
+                self._say(error)
 
-    def _say(self, words: str) -> None:
-        if words != self._said:
-            self._said = words
-            _log.warning("radixshmem: %s", words)
+    def _say(self, error: Exception) -> None:
+        """Once for each reason."""
+        if str(error) != self._said:
+            self._said = str(error)
+            _log.warning("radixshmem: nothing is restored or stored for now: %s", error)

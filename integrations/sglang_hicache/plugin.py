@@ -156,7 +156,7 @@ def _attach_or_undo(
     try:
         original(controller, storage_backend, *args, **kwargs)
     except Exception:
-        if storage_backend == NAME and controller.enable_storage:
+        if controller.enable_storage and _is_ours(controller):
             controller.detach_storage_backend()
         raise
 
