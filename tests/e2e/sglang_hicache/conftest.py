@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,9 @@ os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_exte
 from e2e.sglang_hicache.node import Gates, Node
 from sglang_server import SGLangServer, dynamic_flags, native_flags
 from tiny_llama import make_model
+
+from radixshmem_core.config import ServerConfig
+from radixshmem_core.server import RadixServer
 
 START_S = 400.0
 
@@ -93,3 +97,34 @@ def native(node: Node, both: tuple[SGLangServer, SGLangServer]) -> Iterator[SGLa
     assert server.alive, server.last_words()
     if node.running:
         node.assert_idle()
+
+
+@pytest.fixture
+def cache(region_name: str) -> Iterator[RadixServer]:
+    """A server for more pages than a test with `start_rank` stores."""
+    config = ServerConfig(
+        region_name,
+        data_bytes="8M",
+        slot_align=64,
+        swa_ratio=0.2,
+        mamba_ratio=0.2,
+        quarantine_s=0.2,
+    )
+    with RadixServer(config) as running:
+        yield running
+
+
+@pytest.fixture
+def start_rank(region_name: str) -> Iterator[Callable[..., Any]]:
+    """Starts controllers in this process, on the server of this test: see controllers.start."""
+    from e2e.sglang_hicache import controllers
+
+    running: list[controllers.Rank] = []
+
+    def start(*sidecars: Any, **options: Any) -> controllers.Rank:
+        running.append(controllers.start(region_name, *sidecars, **options))
+        return running[-1]
+
+    yield start
+    for rank in running:
+        rank.close()

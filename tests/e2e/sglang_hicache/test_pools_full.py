@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""KV, and the sidecars that every page needs, through SGLang's controller and host pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from e2e.harness import eventually
+from e2e.sglang_hicache.controllers import (
+    DYNAMIC,
+    NATIVE,
+    Fetched,
+    Rank,
+    damage,
+    keys_of,
+    store_sidecar,
+    tokens,
+    used,
+)
+from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, Sidecar
+
+from radixshmem import GeometryMismatch, RadixClient
+from radixshmem.integrations.sglang_hicache import held
+from radixshmem_core.config import ServerConfig
+from radixshmem_core.server import RadixServer
+
+Start = Callable[..., Rank]
+
+LAYOUTS = pytest.mark.parametrize("layout", ["layer_first", "page_first", "page_first_direct"])
+
+
+@LAYOUTS
+@pytest.mark.parametrize("kind", ["mha", "mla"])
+@pytest.mark.parametrize("backend", [NATIVE, DYNAMIC])
+def test_another_engine_gets_the_bytes_that_one_stored(
+    cache: RadixServer, start_rank: Start, layout: str, kind: str, backend: str
+) -> None:
+    path = tokens(20)
+    one = start_rank(layout=layout, kind=kind, backend=backend)
+    other = start_rank(layout=layout, kind=kind, backend=backend)
+    assert one.store(path) == 20
+    assert other.fetch(path) == Fetched(20, 20, {})
+    assert other.fetch(path, 7) == Fetched(13, 13, {})
+    assert other.fetch(tokens(20, seed=1)) == Fetched(0, 0, {})
+    assert used(cache) == 20
+
+
+@LAYOUTS
+def test_layouts_are_kept_apart(cache: RadixServer, start_rank: Start, layout: str) -> None:
+    start_rank(layout=layout)
+    other = "layer_first" if layout != "layer_first" else "page_first"
+    with pytest.raises(RuntimeError, match=rf"(?s){layout}.*{other}|{other}.*{layout}"):
+        start_rank(layout=other)
+
+
+@pytest.mark.parametrize("sidecars", [(), (DRAFT,)], ids=["kv", "draft"])
+def test_a_node_of_several_batches_is_stored_and_fetched(
+    cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...]
+) -> None:
+    """SGLang writes 128 pages at a time, and all of a sidecar before them."""
+    path = tokens(300)
+    rank = start_rank(*sidecars)
+    assert rank.store(path) == 300
+    assert rank.fetch(path) == Fetched(300, 300, {})
+    assert rank.fetch(path, 129) == Fetched(171, 171, {})
+    assert used(cache) == 300
+
+
+def test_nodes_of_a_path_continue_each_other(cache: RadixServer, start_rank: Start) -> None:
+    path = tokens(40)
+    one, other = start_rank(), start_rank()
+    assert one.store(path[: 16 * PAGE]) == 16
+    assert one.store(path[: 30 * PAGE], 16) == 14
+    assert other.store(path, 30) == 10
+    assert other.fetch(path) == Fetched(40, 40, {})
+    assert one.fetch(path, 20) == Fetched(20, 20, {})
+
+
+def test_a_node_whose_parent_is_not_there_is_not_stored(
+    cache: RadixServer, start_rank: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tokens(20)
+    rank = start_rank()
+    assert rank.store(path, 8) == 0
+    assert "not stored" in caplog.text
+    assert used(cache) == 0
+    assert rank.store(path) == 20
+
+
+def test_what_is_there_takes_no_slot(cache: RadixServer, start_rank: Start) -> None:
+    path = tokens(20)
+    one, other = start_rank(), start_rank()
+    assert one.store(path[: 12 * PAGE]) == 12
+    assert other.store(path) == 20
+    assert one.store(path) == 20
+    assert used(cache) == 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "sidecars"), [("mha", (DRAFT,)), ("dsa", (INDEXER,))], ids=["draft", "indexer"]
+)
+@pytest.mark.parametrize("layout", ["page_first", "page_first_direct"])
+def test_a_sidecar_is_in_the_slot_of_its_kv(
+    cache: RadixServer, start_rank: Start, kind: str, sidecars: tuple[Sidecar, ...], layout: str
+) -> None:
+    path = tokens(20)
+    one = start_rank(*sidecars, kind=kind, layout=layout)
+    other = start_rank(*sidecars, kind=kind, layout=layout)
+    assert one.store(path) == 20
+    assert other.fetch(path, 3) == Fetched(17, 17, {})
+    assert used(cache) == 20
+
+
+def test_a_sidecar_without_pages_in_place_is_refused_by_name(
+    cache: RadixServer, start_rank: Start
+) -> None:
+    """The indexer's host pool has no zero-copy form of `layer_first`."""
+    with pytest.raises(ValueError, match=r"indexer.*layer_first"):
+        start_rank(INDEXER, kind="dsa", layout="layer_first")
+
+
+class TestDamage:
+    """A page whose last bytes are not its tag: it was cut off, or never written whole."""
+
+    @pytest.mark.parametrize("sidecars", [(), (DRAFT,)], ids=["kv", "draft"])
+    def test_it_is_not_handed_out_and_the_next_store_mends_it(
+        self, cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...]
+    ) -> None:
+        path = tokens(20)
+        rank = start_rank(*sidecars)
+        rank.store(path)
+        damage(cache, path, 7)
+        assert rank.fetch(path) == Fetched(20, 7, {})
+        assert rank.store(path) == 20
+        assert used(cache) == 20
+        assert rank.fetch(path) == Fetched(20, 20, {})
+
+    def test_a_sidecar_alone_does_not_mend_it(self, cache: RadixServer, start_rank: Start) -> None:
+        path = tokens(20)
+        rank = start_rank(DRAFT)
+        rank.store(path)
+        damage(cache, path, 7)
+        assert store_sidecar(rank, DRAFT, path) == 20
+        assert rank.fetch(path) == Fetched(20, 7, {})
+
+
+class TestRanks:
+    @pytest.mark.parametrize("sizes", ["tp", "pp"])
+    def test_each_has_pages_of_its_own(
+        self, cache: RadixServer, start_rank: Start, sizes: str
+    ) -> None:
+        path = tokens(20)
+        ranks = [start_rank(**{sizes: (rank, 2)}) for rank in range(2)]
+        assert ranks[0].store(path) == 20
+        assert ranks[1].fetch(path) == Fetched(0, 0, {})
+        assert ranks[1].store(path) == 20
+        for rank in ranks:
+            assert rank.fetch(path, 5) == Fetched(15, 15, {})
+        assert used(cache) == 40
+
+    @pytest.mark.parametrize(
+        ("kind", "sidecars"), [("mla", ()), ("dsa", (INDEXER,))], ids=["mla", "indexer"]
+    )
+    def test_one_writes_what_all_have(
+        self, cache: RadixServer, start_rank: Start, kind: str, sidecars: tuple[Sidecar, ...]
+    ) -> None:
+        path = tokens(20)
+        ranks = [start_rank(*sidecars, kind=kind, tp=(rank, 2)) for rank in range(2)]
+        assert ranks[1].store(path) == 0
+        assert used(cache) == 0
+        assert ranks[0].store(path) == 20
+        for rank in ranks:
+            assert rank.fetch(path, 5) == Fetched(15, 15, {})
+        assert used(cache) == 20
+
+    def test_a_number_of_ranks_is_another_identity(
+        self, cache: RadixServer, start_rank: Start
+    ) -> None:
+        start_rank(tp=(0, 2))
+        with pytest.raises(GeometryMismatch, match="tensor"):
+            start_rank(tp=(0, 4))
+
+
+class TestHeldSidecars:
+    """A sidecar's pages wait for the KV of the same pages."""
+
+    def test_they_go_when_no_kv_comes(
+        self, cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(held, "HOLD_S", 0.3)
+        rank = start_rank(DRAFT)
+        assert store_sidecar(rank, DRAFT, tokens(20)) == 20
+        assert used(cache) == 20
+        eventually(lambda: used(cache) == 0, "the held slots are free")
+        assert rank.store(tokens(20)) == 20
+        assert rank.fetch(tokens(20)) == Fetched(20, 20, {})
+
+    def test_they_take_no_more_than_half_of_the_slots(
+        self, region_name: str, start_rank: Start
+    ) -> None:
+        with RadixServer(ServerConfig(region_name, data_bytes="256K")) as small:
+            rank, other = start_rank(DRAFT), start_rank(DRAFT)
+            with RadixClient(region_name) as client:
+                half = client.mempool_total() // 2
+            assert store_sidecar(rank, DRAFT, tokens(60)) == half
+            assert used(small) == half
+            assert rank.store(tokens(5, seed=1)) == 0
+            assert other.store(tokens(half, seed=1)) == half
+
+    def test_they_go_when_another_engine_has_stored_the_page(
+        self, cache: RadixServer, start_rank: Start
+    ) -> None:
+        path = tokens(20)
+        one, other = start_rank(DRAFT), start_rank(DRAFT)
+        assert store_sidecar(one, DRAFT, path) == 20
+        assert other.store(path) == 20
+        assert used(cache) == 40
+        assert one.store(path) == 20
+        assert used(cache) == 20
+
+    def test_they_go_with_their_engine(self, cache: RadixServer, start_rank: Start) -> None:
+        rank = start_rank(DRAFT)
+        store_sidecar(rank, DRAFT, tokens(20))
+        rank.close()
+        eventually(lambda: used(cache) == 0, "the held slots are free")
+
+    def test_kv_without_its_sidecar_is_not_stored(
+        self, cache: RadixServer, start_rank: Start
+    ) -> None:
+        rank = start_rank(DRAFT)
+        keys = keys_of(tokens(5))
+        host = rank.group.alloc(5 * PAGE)
+        assert rank.storage.batch_set_v1(keys, host) == [False] * 5
+        assert used(cache) == 0
