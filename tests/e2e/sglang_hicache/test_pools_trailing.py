@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Pools of which the last pages of a prefix are enough: sliding windows and Mamba states.
+
+SGLang's own backend of files says what can be restored after the same nodes were stored in both.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from e2e.harness import eventually
+from e2e.sglang_hicache.controllers import Fetched, Rank, keys_of, tokens, used
+from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE, SWA, Sidecar, host_group
+from sglang.srt.mem_cache.hicache_storage import PoolName
+
+from radixshmem import RadixClient
+from radixshmem.integrations.sglang_hicache import attached, held
+from radixshmem_core.config import ServerConfig
+from radixshmem_core.server import RadixServer
+
+Start = Callable[..., Rank]
+
+SIDECARS = pytest.mark.parametrize(
+    "sidecars",
+    [(SWA,), (MAMBA,), (SWA, MAMBA), (DRAFT, SWA)],
+    ids=["swa", "mamba", "swa-mamba", "draft-swa"],
+)
+
+
+@pytest.fixture(params=[1, SWA.window_pages])
+def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What the storage takes for the model's window, in pages: SGLang does not tell it."""
+    pages: int = request.param
+    monkeypatch.setattr(attached, "window_pages", lambda page_size: pages)
+    return pages
+
+
+def ends(sidecars: tuple[Sidecar, ...]) -> dict[PoolName, int]:
+    """How many pages of each trailing pool come with a long enough hit."""
+    return {each.name: each.window_pages for each in sidecars if each.window_pages}
+
+
+def waiting(rank: Rank) -> int:
+    return len(rank.storage._attached.held)
+
+
+@SIDECARS
+@pytest.mark.usefixtures("window")
+def test_another_engine_gets_the_bytes_that_one_stored(
+    cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...]
+) -> None:
+    path = tokens(20)
+    one, other = start_rank(*sidecars), start_rank(*sidecars)
+    assert one.store(path) == 20
+    assert other.fetch(path) == Fetched(20, 20, ends(sidecars))
+    assert other.fetch(path, 7) == Fetched(13, 13, ends(sidecars))
+    assert other.fetch(tokens(25), 7) == Fetched(13, 13, ends(sidecars))
+    assert other.fetch(path[: 12 * PAGE]) == Fetched(0, 0, {}), "no node ends there"
+    assert waiting(one) == 0
+
+
+@pytest.mark.parametrize("layout", ["layer_first", "page_first", "page_first_direct"])
+def test_a_window_is_kept_in_each_layout(
+    cache: RadixServer, start_rank: Start, layout: str
+) -> None:
+    rank = start_rank(SWA, layout=layout)
+    rank.store(tokens(20))
+    assert rank.fetch(tokens(20), 4) == Fetched(16, 16, ends((SWA,)))
+
+
+def test_a_small_sidecar_takes_no_slot_of_the_size_of_kv(
+    cache: RadixServer, start_rank: Start
+) -> None:
+    rank = start_rank(SWA, MAMBA)
+    rank.store(tokens(20))
+    with RadixClient(cache.config.name) as client:
+        assert client.mempool_used() == 20
+        assert client.geometry is not None
+        pools = client.geometry["pools"]
+        assert pools["swa"]["slot_bytes"] < pools["full"]["slot_bytes"]
+        assert pools["mamba"]["slot_bytes"] < pools["full"]["slot_bytes"]
+
+
+@SIDECARS
+@pytest.mark.usefixtures("window")
+def test_a_node_of_several_batches_waits_with_its_sidecars_for_the_last(
+    cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...]
+) -> None:
+    """SGLang writes all last pages first, then the KV of 128 pages at a time."""
+    path = tokens(300)
+    rank = start_rank(*sidecars)
+    everywhere = dict.fromkeys(ends(sidecars), 150) | {PoolName.MAMBA: 1}
+    assert rank.store(path, trailing=everywhere) == 300
+    assert rank.fetch(path) == Fetched(300, 300, ends(sidecars))
+    assert rank.fetch(path, 200) == Fetched(100, 100, ends(sidecars))
+    assert waiting(rank) == 0
+    if PoolName.MAMBA not in ends(sidecars):
+        assert rank.fetch(path[: 170 * PAGE]).kv_pages == 170, "the window is there, too"
+
+
+def test_last_pages_whose_path_never_comes_go(
+    cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "HOLD_S", 0.3)
+    path = tokens(20)
+    rank = start_rank(SWA, MAMBA)
+    assert rank.store(path, 8) == 0, "pages 0 to 7 are not there"
+    assert waiting(rank) == 2
+    eventually(lambda: waiting(rank) == 0, "nothing waits any more")
+    assert rank.store(path[: 8 * PAGE]) == 8
+    assert rank.store(path, 8) == 12
+    assert rank.fetch(path) == Fetched(20, 20, ends((SWA, MAMBA)))
+
+
+def test_a_damaged_last_page_is_not_handed_out_and_the_next_store_mends_it(
+    cache: RadixServer, start_rank: Start
+) -> None:
+    rank = start_rank(MAMBA)
+    path = tokens(20)
+    rank.store(path)
+    with RadixClient(cache.config.name) as client:
+        assert client.geometry is not None
+        size = client.geometry["pools"]["mamba"]["slot_bytes"]
+        path_keys = rank.storage._paths.of(keys_of(path), None)[0]
+        found = client.query_aux(path_keys, 2, 19)
+        client.slot_view(int(found.slots[0]), 2)[size - 8 : size] = bytes(8)
+    assert rank.fetch(path) == Fetched(20, 20, {PoolName.MAMBA: 0})
+    assert rank.store(path) == 20
+    assert rank.fetch(path) == Fetched(20, 20, {PoolName.MAMBA: 1})
+
+
+def test_kv_is_stored_when_there_is_no_room_for_its_last_pages(
+    region_name: str, start_rank: Start
+) -> None:
+    config = ServerConfig(region_name, data_bytes="256K", slot_align=64, swa_ratio=0.1)
+    with RadixServer(config) as small:
+        rank = start_rank(SWA)
+        path = tokens(20)
+        assert rank.store(path, trailing={PoolName.SWA: 20}) == 20
+        assert used(small) == 20
+        assert rank.fetch(path) == Fetched(0, 0, {})
+        assert waiting(rank) == 0
+        assert rank.store(path) == 20
+        assert rank.fetch(path) == Fetched(20, 20, ends((SWA,)))
+
+
+class TestOlderVersions:
+    @SIDECARS
+    def test_sidecars_without_their_prefix_are_placed_by_the_kv(
+        self,
+        cache: RadixServer,
+        start_rank: Start,
+        monkeypatch: pytest.MonkeyPatch,
+        sidecars: tuple[Sidecar, ...],
+    ) -> None:
+        """As SGLang 0.5.20 does: only for KV, and for the question, it tells the keys before."""
+        path = tokens(20)
+        one, other = start_rank(*sidecars), start_rank(*sidecars)
+        for rank in (one, other):
+            for name in ("batch_get_v2", "batch_set_v2"):
+                call = getattr(rank.storage, name)
+                monkeypatch.setattr(
+                    rank.storage, name, lambda transfers, extra_info, call=call: call(transfers)
+                )
+        assert one.store(path[: 8 * PAGE]) == 8
+        assert one.store(path, 8) == 12
+        assert other.fetch(path) == Fetched(20, 20, ends(sidecars))
+        assert other.fetch(path, 8) == Fetched(12, 12, ends(sidecars))
+        assert one.store(path, 8) == 12
+        assert waiting(one) == 0
+        assert used(cache) == 20
+
+    def test_without_the_last_call_of_the_attach_the_first_batch_opens(
+        self, cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Before 0.5.23 SGLang does not say that all host pools are named."""
+        kind = type(start_rank(SWA).storage)
+        monkeypatch.setattr(kind, "on_host_pools_registered", lambda self: None)
+        rank = start_rank(SWA)
+        assert rank.storage._attached is None
+        assert rank.store(tokens(20)) == 20
+        assert rank.fetch(tokens(20)) == Fetched(20, 20, ends((SWA,)))
+
+    def test_pools_without_a_place_are_told_once_and_are_misses(
+        self,
+        cache: RadixServer,
+        start_rank: Start,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        kind = type(start_rank(SWA).storage)
+        monkeypatch.setattr(kind, "on_host_pools_registered", lambda self: None)
+        rank = start_rank(SWA, Sidecar(PoolName.AUXILIARY_SWA, 3))
+        caplog.clear()
+        for _ in range(3):
+            assert rank.store(tokens(20)) == 0
+            assert rank.fetch(tokens(20)) == Fetched(0, 0, {})
+        told = [record for record in caplog.records if record.name == "radixshmem.sglang"]
+        assert len(told) == 1
+        assert "auxiliary_swa" in told[0].getMessage()
+
+
+class Story:
+    """Nodes of a random tree, each stored in both backends, each after those before it."""
+
+    def __init__(self, seed: int, ours: Rank, reference: Rank) -> None:
+        self._random = random.Random(seed)
+        self._both = (ours, reference)
+        self._nodes: list[tuple[list[int], int]] = [([], 0)]
+        self._branches = 0
+
+    def store(self) -> None:
+        chance = self._random
+        if chance.random() < 0.2 and len(self._nodes) > 1:
+            path, start = chance.choice(self._nodes[1:])  # again, with other last pages
+        else:
+            before, _ = chance.choice(self._nodes)
+            start = len(before) // PAGE
+            self._branches += 1
+            path = before + tokens(chance.randint(1, 6), seed=self._branches)
+            self._nodes.append((path, start))
+        pages = len(path) // PAGE - start
+        trailing = {
+            PoolName.SWA: chance.choice([0, min(2, pages), min(SWA.window_pages, pages), pages]),
+            PoolName.MAMBA: chance.choice([0, 1, 1]),
+        }
+        for rank in self._both:
+            assert rank.store(path, start, trailing=trailing) == pages
+
+    def compare(self) -> None:
+        """What each says of a path that is in part there, from any page of it on, and gets."""
+        path, _ = self._random.choice(self._nodes)
+        path = path + tokens(self._random.randint(0, 2), seed=10_000)
+        if not path:
+            return
+        start = self._random.randrange(len(path) // PAGE)
+        operations = [rank.query(path, start) for rank in self._both]
+        ours, theirs = (operation.pool_storage_result for operation in operations)
+        assert ours.restorable_prefix_pages == theirs.restorable_prefix_pages
+        assert operations[0].storage_hit_count == operations[1].storage_hit_count
+        known, told = (operation.query_pool_hit_pages for operation in operations)
+        assert {name: known.get(name) for name in told} == told
+        if theirs.restorable_prefix_pages:  # else files do not look at the other pools
+            assert known == told
+            fetched = [
+                rank.transfer(operation)
+                for rank, operation in zip(self._both, operations, strict=True)
+            ]
+            assert fetched[0] == fetched[1]
+
+
+_STORIES = 40 if os.environ.get("RADIX_TEST_FULL") else 4
+
+
+@SIDECARS
+@pytest.mark.usefixtures("window")
+@pytest.mark.parametrize("seed", range(_STORIES))
+def test_the_same_lengths_can_be_restored_as_from_files(
+    cache: RadixServer,
+    start_rank: Start,
+    tmp_path: Path,
+    sidecars: tuple[Sidecar, ...],
+    seed: int,
+) -> None:
+    files = Rank(host_group(*sidecars), "file", {}, sidecars=sidecars)
+    files.storage.file_path = str(tmp_path)
+    try:
+        story = Story(seed, start_rank(*sidecars), files)
+        for _ in range(12):
+            story.store()
+            story.compare()
+            story.compare()
+    finally:
+        files.close()
