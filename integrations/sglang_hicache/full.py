@@ -55,9 +55,9 @@ class FullPages:
         Returns: which pages are there now, or wait.
         """
         with self._held.guard:
-            self._held.follow(client)
             found = client.query(path, local_only=True, lock=True)
             try:
+                self._held.follow(client)
                 if found.status != InsertError.OK or found.common_hit < first:
                     self.orphans += len(batch)
                     return np.zeros(len(batch), np.bool_)

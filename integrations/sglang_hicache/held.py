@@ -68,7 +68,7 @@ class HeldSlots:
         return self._held.get((component, key))
 
     def follow(self, client: RadixClient) -> None:
-        """Slots of an earlier server are void."""
+        """Slots of an earlier server are void. After a call that would have told of a new one."""
         store = client.store
         server = store.nonce if store is not None else None
         if server != self._server:

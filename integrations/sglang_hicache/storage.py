@@ -8,6 +8,7 @@ stores pages from them. Once attached nothing raises: a server that is not there
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -26,7 +27,7 @@ from sglang.srt.mem_cache.hicache_storage import (
 )
 from sglang.srt.observability.metrics_collector import StorageMetrics
 
-from radixshmem import RadixClient, RadixError
+from radixshmem import RadixClient, RadixError, ServerNotReady
 
 from .attached import Attached
 from .engine import draft_pool_missing
@@ -123,6 +124,8 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
                 f"{self._settings.server_name} is not attached, so nothing was cleared: see the "
                 "warnings above, start its radix-server, and clear again"
             )
+        with contextlib.suppress(ServerNotReady):
+            client.mempool_total()  # told once to each thread when a server was replaced
         with attached.held.guard:
             attached.held.follow(client)
             attached.held.clear(client)
@@ -303,7 +306,10 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         if attached is None or client is None:
             return miss
         try:
-            return call(attached, client)
+            try:
+                return call(attached, client)
+            except ServerNotReady:  # told once to each thread when a server was replaced
+                return call(attached, client)
         except (RadixError, TimeoutError) as error:
             self._tell(str(error))
         except Exception as error:  # an error here would end SGLang's thread

@@ -62,9 +62,9 @@ class TrailingPages:
         Returns: which pages are there now, or wait.
         """
         with self._held.guard:
-            self._held.follow(client)
             found = client.query_aux(path, self._component, first, lock=True)
             try:
+                self._held.follow(client)
                 known = np.full(len(batch), -1, np.int32)
                 known[: len(found.slots)] = found.slots
                 self._mend(client, batch, known)
