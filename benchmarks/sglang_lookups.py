@@ -48,7 +48,7 @@ def lookup_rows(rounds: int) -> list[Row]:
         )
     return [
         _row("SGLang: batch_exists of 512 page keys, more than the core's query", begin, 30.0),
-        _row("SGLang: the same behind a prefix of 512 page keys", middle, None),
+        _row("SGLang: the same behind 512 page keys that were asked for", middle, None),
     ]
 
 

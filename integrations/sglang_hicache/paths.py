@@ -36,10 +36,23 @@ class Paths:
             folded = fold_page_keys(keys, salt=self._salt)
             prefix = self._prefix_of(folded)
             return np.concatenate((prefix, folded)), len(prefix)
-        prefix_keys = extra_info.prefix_keys or None
-        path = fold_page_keys(keys, prefix_keys, salt=self._salt)
+        prefix = self._folded(extra_info.prefix_keys or [])
+        path = np.concatenate((prefix, fold_page_keys(keys, salt=self._salt)))
         self._recent.append(path)
-        return path, len(path) - len(keys)
+        return path, len(prefix)
+
+    def _folded(self, keys: Sequence[str]) -> Keys:
+        """SGLang asks for a long prompt in many batches, each behind all before: fold them once.
+
+        A key is a digest of all before it, so the same one at the same place ends the same path.
+        """
+        length = len(keys)
+        if length:
+            (last,) = fold_page_keys(keys[-1:], salt=self._salt)
+            for path in reversed(list(self._recent)):
+                if len(path) >= length and path[length - 1] == last:
+                    return path[:length]
+        return fold_page_keys(keys, salt=self._salt)
 
     def _prefix_of(self, keys: Keys) -> Keys:
         for path in reversed(list(self._recent)):

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from radixshmem import fold_page_keys
+from radixshmem.integrations.sglang_hicache import paths
+from radixshmem.integrations.sglang_hicache.paths import Paths
+
+SALT = 7
+
+
+def chain(seed: str, count: int) -> list[str]:
+    return [hashlib.sha256(f"{seed}/{i}".encode()).hexdigest() for i in range(count)]
+
+
+def behind(prefix: list[str] | None) -> Any:
+    return SimpleNamespace(prefix_keys=prefix)
+
+
+def test_a_path_is_the_prefix_and_the_keys() -> None:
+    keys = chain("a", 6)
+    for prefix in (None, [], keys[:2], keys[:4], keys[:1]):
+        first = len(prefix or ())
+        path, begin = Paths(SALT).of(keys[first:], behind(prefix))
+        assert begin == first
+        assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
+
+
+def test_a_prefix_that_was_asked_for_is_not_folded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded: list[int] = []
+
+    def counting(keys: Sequence[str], *args: Any, **options: Any) -> Any:
+        folded.append(len(keys))
+        return fold_page_keys(keys, *args, **options)
+
+    monkeypatch.setattr(paths, "fold_page_keys", counting)
+    keys = chain("a", 300)
+    asked = Paths(SALT)
+    for begin in (0, 100, 200, 150):  # also one that ends within an earlier path
+        path, first = asked.of(keys[begin:], behind(keys[:begin]))
+        assert first == begin
+        assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
+    assert folded == [0, 300, 1, 200, 1, 100, 1, 150]
+
+
+def test_other_prefixes_of_the_same_length_are_told_apart() -> None:
+    asked = Paths(SALT)
+    for seed in ("a", "b", "a", "c"):
+        keys = chain(seed, 10)
+        path, _ = asked.of(keys[5:], behind(keys[:5]))
+        assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
+
+
+def test_the_end_of_a_prefix_at_another_place_is_another_path() -> None:
+    keys = chain("a", 10)
+    asked = Paths(SALT)
+    asked.of(keys, behind(None))
+    path, first = asked.of(keys[8:], behind(keys[5:8]))
+    assert first == 3
+    assert path.tolist() == fold_page_keys(keys[5:], salt=SALT).tolist()
+
+
+def test_keys_without_a_prefix_are_found_in_what_was_asked_for() -> None:
+    keys = chain("a", 10)
+    asked = Paths(SALT)
+    asked.of(keys[4:], behind(keys[:4]))
+    path, first = asked.of(keys[6:], None)
+    assert first == 6
+    assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
+    assert Paths(SALT).of(keys[6:], None)[1] == 0
