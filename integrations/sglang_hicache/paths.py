@@ -30,16 +30,20 @@ class Paths:
         self._salt = salt
         self._recent: deque[Keys] = deque(maxlen=_REMEMBERED)
 
-    def of(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
+    def asked(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
         """The path that ends with `keys`, and the position of the first of them."""
-        if extra_info is None:
-            folded = fold_page_keys(keys, salt=self._salt)
-            prefix = self._prefix_of(folded)
-            return np.concatenate((prefix, folded)), len(prefix)
-        prefix = self._folded(extra_info.prefix_keys or [])
+        prefix = self._folded([] if extra_info is None else extra_info.prefix_keys or [])
         path = np.concatenate((prefix, fold_page_keys(keys, salt=self._salt)))
         self._recent.append(path)
         return path, len(prefix)
+
+    def of(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
+        """The same for pages that are transferred; they may have been asked for before."""
+        if extra_info is not None and extra_info.prefix_keys is not None:
+            return self.asked(keys, extra_info)
+        folded = fold_page_keys(keys, salt=self._salt)
+        prefix = self._prefix_of(folded)
+        return np.concatenate((prefix, folded)), len(prefix)
 
     def _folded(self, keys: Sequence[str]) -> Keys:
         """SGLang asks for a long prompt in many batches, each behind all before: fold them once.
