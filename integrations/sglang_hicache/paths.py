@@ -3,7 +3,8 @@
 """The keys of a call as a path from the begin of the sequence on.
 
 The index finds a page by the whole path to it. SGLang tells the keys before those of a call, except
-for sidecars before 0.5.21: those are found in the paths that were asked for shortly before.
+for sidecars before 0.5.21, and for later batches of a node at the root with pipeline stages: those
+are found in the paths that were asked for shortly before.
 """
 
 from __future__ import annotations
