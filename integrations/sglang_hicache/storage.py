@@ -46,6 +46,11 @@ _ORPHANS = (
     "restarted or holds too little; SGLang stores it again when it has computed it again, as after "
     "POST /flush_cache"
 )
+_NO_PREFIX = (
+    "SGLang does not tell what comes before the pages that it stores, so of a sequence only the "
+    'first ones are found again: add "hicache_storage_pass_prefix_keys": true to '
+    "--hicache-storage-backend-extra-config"
+)
 _T = TypeVar("_T")
 
 
@@ -142,7 +147,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         """How many of the leading pages are there, on this node or on peers."""
 
         def ask(attached: Attached, client: RadixClient) -> int:
-            path, first = self._paths.of(keys, extra_info)
+            path, first = self._paths.asked(keys, extra_info)
             return max(client.query(path).common_hit - first, 0)
 
         return self._attempt(0, ask)
@@ -156,7 +161,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         """Which numbers of leading pages can be restored, with what each pool needs for them."""
 
         def ask(attached: Attached, client: RadixClient) -> PoolTransferResult:
-            path, first = self._paths.of(keys, extra_info)
+            path, first = self._paths.asked(keys, extra_info)
             pages = max(client.query(path).common_hit - first, 0)
             restorable = list(range(1, pages + 1))
             hits: dict[str, int] = {PoolName.KV: pages} if pages else {}
@@ -269,6 +274,8 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
             if trailing is not None:
                 ok = trailing.write(client, path, first, batch)
             else:
+                if extra_info is not None and extra_info.prefix_keys is None:
+                    self._tell(_NO_PREFIX)
                 orphans = attached.full.orphans
                 ok = attached.full.write(client, path, first, batch)
                 if attached.full.orphans != orphans:

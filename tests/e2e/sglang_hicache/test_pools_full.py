@@ -19,7 +19,8 @@ from e2e.sglang_hicache.controllers import (
     tokens,
     used,
 )
-from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, Sidecar
+from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, SWA, Sidecar
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo
 
 from radixshmem import GeometryMismatch, RadixClient
 from radixshmem.integrations.sglang_hicache import held
@@ -66,6 +67,29 @@ def test_a_node_of_several_batches_is_stored_and_fetched(
     assert rank.fetch(path) == Fetched(300, 300, {})
     assert rank.fetch(path, 129) == Fetched(171, 171, {})
     assert used(cache) == 300
+
+
+@pytest.mark.parametrize("sidecars", [(), (DRAFT,), (SWA,)], ids=["kv", "draft", "swa"])
+def test_batches_are_found_by_what_was_asked_for_before(
+    cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...]
+) -> None:
+    """With pipeline stages SGLang tells no keys before the second batch of a node at the root."""
+    path = tokens(300)
+    rank = start_rank(*sidecars)
+    rank.store(path)
+    found = rank.fetch(path, prefix=False)
+    assert (found.hit_pages, found.kv_pages) == (300, 300)
+    assert all(count == SWA.window_pages for count in found.pools.values())
+
+
+def test_a_missing_option_is_told(
+    cache: RadixServer, start_rank: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    rank = start_rank(backend=DYNAMIC)
+    assert rank.store(tokens(10)) == 10
+    assert "hicache_storage_pass_prefix_keys" not in caplog.text
+    assert rank.store(tokens(10), prefix=False) == 10
+    assert "hicache_storage_pass_prefix_keys" in caplog.text
 
 
 def test_nodes_of_a_path_continue_each_other(cache: RadixServer, start_rank: Start) -> None:
@@ -145,6 +169,22 @@ class TestDamage:
         assert store_sidecar(rank, DRAFT, path) == 20
         assert rank.fetch(path) == Fetched(20, 7, {})
 
+    def test_kv_does_not_mend_it_while_a_sidecar_is_missing(
+        self, cache: RadixServer, start_rank: Start
+    ) -> None:
+        path = tokens(6)
+        rank = start_rank(DRAFT, INDEXER, kind="dsa")
+        assert rank.store(path) == 6
+        assert rank.fetch(path) == Fetched(6, 6, {})
+        damage(cache, path, 3)
+        assert store_sidecar(rank, DRAFT, path) == 6
+        host = rank.group.alloc(6 * PAGE)
+        stored = rank.storage.batch_set_v1(keys_of(path), host, HiCacheStorageExtraInfo([]))
+        assert stored == [page != 3 for page in range(6)]
+        assert rank.fetch(path) == Fetched(6, 3, {})
+        assert rank.store(path) == 6
+        assert rank.fetch(path) == Fetched(6, 6, {})
+
 
 class TestRanks:
     @pytest.mark.parametrize("sizes", ["tp", "pp"])
@@ -196,6 +236,16 @@ class TestHeldSidecars:
         eventually(lambda: used(cache) == 0, "the held slots are free")
         assert rank.store(tokens(20)) == 20
         assert rank.fetch(tokens(20)) == Fetched(20, 20, {})
+
+    def test_they_stay_for_their_time(self, cache: RadixServer, start_rank: Start) -> None:
+        rank = start_rank(DRAFT)
+        waiting = rank.storage._attached.held
+        store_sidecar(rank, DRAFT, tokens(5))
+        for old in waiting:
+            old.since -= held.HOLD_S
+        store_sidecar(rank, DRAFT, tokens(7, seed=1))
+        waiting._expire()
+        assert used(cache) == 7
 
     def test_they_take_no_more_than_half_of_the_slots(
         self, region_name: str, start_rank: Start

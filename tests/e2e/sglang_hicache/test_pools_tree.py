@@ -151,7 +151,7 @@ def test_what_follows_a_hit_on_the_device_comes_from_the_storage(
 
 
 def test_what_follows_several_nodes_comes_from_the_storage(
-    cache: RadixServer, start_tree: Callable[..., Tree]
+    cache: RadixServer, start_tree: Callable[..., Tree], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tokens(20)
     one, other = start_tree(), start_tree()
@@ -161,6 +161,7 @@ def test_what_follows_several_nodes_comes_from_the_storage(
         other.compute(path[: pages * PAGE])
     assert used(cache) == 20
     assert other.restored(path) == (11, 9)
+    assert "radixshmem:" not in caplog.text
 
 
 def test_the_keys_before_a_lookup_are_all_of_them(

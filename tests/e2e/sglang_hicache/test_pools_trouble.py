@@ -93,7 +93,9 @@ class TestRefused:
         assert not other.controller.enable_storage
         assert other.controller.storage_backend is None
 
-    def test_groups_of_blocks_restore_nothing(self, cache: RadixServer, start_rank: Start) -> None:
+    def test_groups_of_blocks_restore_nothing(
+        self, cache: RadixServer, start_rank: Start, caplog: pytest.LogCaptureFixture
+    ) -> None:
         rank = start_rank(DRAFT)
         rank.store(tokens(10))
         keys = keys_of(tokens(10))
@@ -101,6 +103,7 @@ class TestRefused:
         found = rank.storage.batch_exists_v2(keys, [grouped], HiCacheStorageExtraInfo())
         assert found.kv_hit_pages == 0
         assert found.restorable_prefix_pages == []
+        assert "draft" in caplog.text
 
     def test_a_pool_that_was_never_registered_restores_nothing(
         self, cache: RadixServer, start_rank: Start
@@ -311,7 +314,7 @@ def _hammer(rank: Rank, paths: list[list[int]], order: int, failures: list[str])
     with rank.guard:
         host = rank.group.alloc(12 * PAGE)
     kv, draft = (rank.group.get_pool(name) for name in (PoolName.KV, PoolName.DRAFT))
-    extra = HiCacheStorageExtraInfo()
+    extra = HiCacheStorageExtraInfo(prefix_keys=[])
     for turn in range(30):
         path = paths[(turn * (order + 1)) % len(paths)]
         keys = keys_of(path)
