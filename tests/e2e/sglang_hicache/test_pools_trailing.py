@@ -134,19 +134,34 @@ def test_a_damaged_last_page_is_not_handed_out_and_the_next_store_mends_it(
     assert rank.fetch(path) == Fetched(20, 20, {PoolName.MAMBA: 1})
 
 
+@pytest.mark.parametrize("more", [0, 1])
 def test_kv_is_stored_when_there_is_no_room_for_its_last_pages(
-    region_name: str, start_rank: Start
+    region_name: str, start_rank: Start, more: int
 ) -> None:
+    """No more than half of the slots wait for their path."""
     config = ServerConfig(region_name, data_bytes="256K", slot_align=64, swa_ratio=0.1)
     with RadixServer(config) as small:
         rank = start_rank(SWA)
+        with RadixClient(region_name) as client:
+            half = client.swa_mempool_total() // 2
         path = tokens(20)
-        assert rank.store(path, trailing={PoolName.SWA: 20}) == 20
+        assert rank.store(path, trailing={PoolName.SWA: half + more}) == 20
         assert used(small) == 20
-        assert rank.fetch(path) == Fetched(0, 0, {})
+        assert rank.fetch(path).kv_pages == (0 if more else 20)
         assert waiting(rank) == 0
         assert rank.store(path) == 20
         assert rank.fetch(path) == Fetched(20, 20, ends((SWA,)))
+
+
+def test_last_pages_inside_of_a_later_node_find_their_place(
+    cache: RadixServer, start_rank: Start
+) -> None:
+    rank = start_rank(SWA, MAMBA)
+    assert rank.store(tokens(20), 8) == 0, "pages 0 to 7 are not there"
+    assert rank.store(tokens(30), trailing={}) == 30
+    assert waiting(rank) == 0
+    assert rank.fetch(tokens(20), 2) == Fetched(18, 18, ends((SWA, MAMBA)))
+    assert rank.fetch(tokens(30)) == Fetched(20, 20, ends((SWA, MAMBA)))
 
 
 class TestOlderVersions:
@@ -206,15 +221,15 @@ class TestOlderVersions:
 
 
 class Story:
-    """Nodes of a random tree, each stored in both backends, each after those before it."""
+    """Nodes of a random tree, each after those before it, and lookups of paths in it."""
 
-    def __init__(self, seed: int, ours: Rank, reference: Rank) -> None:
+    def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._both = (ours, reference)
         self._nodes: list[tuple[list[int], int]] = [([], 0)]
         self._branches = 0
 
-    def store(self) -> None:
+    def node(self) -> tuple[list[int], int, dict[PoolName, int]]:
+        """A path, from which page on it is to be stored, and how many last pages it has."""
         chance = self._random
         if chance.random() < 0.2 and len(self._nodes) > 1:
             path, start = chance.choice(self._nodes[1:])  # again, with other last pages
@@ -229,29 +244,30 @@ class Story:
             PoolName.SWA: chance.choice([0, min(2, pages), min(SWA.window_pages, pages), pages]),
             PoolName.MAMBA: chance.choice([0, 1, 1]),
         }
-        for rank in self._both:
-            assert rank.store(path, start, trailing=trailing) == pages
+        return path, start, trailing
 
-    def compare(self) -> None:
-        """What each says of a path that is in part there, from any page of it on, and gets."""
-        path, _ = self._random.choice(self._nodes)
+    def lookup(self) -> tuple[list[int], int]:
+        """A path that may be there in part, and the page of it to begin with."""
+        path, _ = self._random.choice(self._nodes[1:])
         path = path + tokens(self._random.randint(0, 2), seed=10_000)
-        if not path:
-            return
-        start = self._random.randrange(len(path) // PAGE)
-        operations = [rank.query(path, start) for rank in self._both]
-        ours, theirs = (operation.pool_storage_result for operation in operations)
-        assert ours.restorable_prefix_pages == theirs.restorable_prefix_pages
-        assert operations[0].storage_hit_count == operations[1].storage_hit_count
-        known, told = (operation.query_pool_hit_pages for operation in operations)
-        assert {name: known.get(name) for name in told} == told
-        if theirs.restorable_prefix_pages:  # else files do not look at the other pools
-            assert known == told
-            fetched = [
-                rank.transfer(operation)
-                for rank, operation in zip(self._both, operations, strict=True)
-            ]
-            assert fetched[0] == fetched[1]
+        return path, self._random.randrange(len(path) // PAGE)
+
+
+def compare(mine: Rank, files: Rank, path: list[int], start: int) -> None:
+    """What each says of the path, and gets."""
+    operations = [rank.query(path, start) for rank in (mine, files)]
+    ours, theirs = (operation.pool_storage_result for operation in operations)
+    assert ours.restorable_prefix_pages == theirs.restorable_prefix_pages
+    assert operations[0].storage_hit_count == operations[1].storage_hit_count
+    known, told = (operation.query_pool_hit_pages for operation in operations)
+    assert {name: known.get(name) for name in told} == told
+    if theirs.restorable_prefix_pages:  # else files do not look at the other pools
+        assert known == told
+        fetched = [
+            rank.transfer(operation)
+            for rank, operation in zip((mine, files), operations, strict=True)
+        ]
+        assert fetched[0] == fetched[1]
 
 
 _STORIES = 40 if os.environ.get("RADIX_TEST_FULL") else 4
@@ -270,10 +286,41 @@ def test_the_same_lengths_can_be_restored_as_from_files(
     files = Rank(host_group(*sidecars), "file", {}, sidecars=sidecars)
     files.storage.file_path = str(tmp_path)
     try:
-        story = Story(seed, start_rank(*sidecars), files)
+        mine, story = start_rank(*sidecars), Story(seed)
         for _ in range(12):
-            story.store()
-            story.compare()
-            story.compare()
+            path, start, trailing = story.node()
+            for rank in (mine, files):
+                assert rank.store(path, start, trailing=trailing) == len(path) // PAGE - start
+            for _ in range(2):
+                compare(mine, files, *story.lookup())
     finally:
         files.close()
+
+
+@SIDECARS
+@pytest.mark.parametrize("seed", range(_STORIES))
+def test_what_is_said_to_be_there_comes_when_slots_are_few(
+    region_name: str, start_rank: Start, sidecars: tuple[Sidecar, ...], seed: int
+) -> None:
+    config = ServerConfig(
+        region_name, data_bytes="192K", slot_align=64, swa_ratio=0.2, mamba_ratio=0.01
+    )
+    with RadixServer(config):
+        rank, story = start_rank(*sidecars), Story(seed)
+        found = 0
+        for _ in range(40):
+            path, start, trailing = story.node()
+            rank.store(path, start, trailing=trailing)
+            path, start = story.lookup()
+            operation = rank.query(path, start)
+            if hit := operation.storage_hit_count // PAGE:
+                lasts = {name: min(pages, hit) for name, pages in ends(sidecars).items()}
+                assert rank.transfer(operation) == Fetched(hit, hit, lasts)
+                found += 1
+        assert found
+        rank.close()
+        with RadixClient(region_name) as client:
+            eventually(
+                lambda: client.mempool_used() == client.total_blocks(),
+                "each slot is free or in the index",
+            )
