@@ -3,6 +3,7 @@
 #
 # make demo [TRACE=FILE] [DEMO_ARGS=...]   the main job, on a trace or on made-up conversations
 # make demo-vllm [DEMO_ARGS=...]           a real vLLM engine on the CPU, killed, and its successor
+# make demo-sglang [DEMO_ARGS=...]         two real SGLang servers on the CPU
 # make test | make test-full               the CI set | its long versions too
 # make bench [BENCH_ARGS=...]              tables and JSON of the speed and memory figures
 # make format | make clean
@@ -18,11 +19,12 @@ NATIVE := $(shell find csrc cmake CMakeLists.txt -type f \( -name '*.h' -o -name
 	-o -name 'CMakeLists.txt' -o -name '*.cmake' \) -not -path 'csrc/tests/*' -not -path 'csrc/fuzz/*')
 SOURCES := $(shell find radixshmem radixshmem_core integrations -name '*.py')
 VLLM := 0.32.0
+SGLANG := 0.5.23
 
 # Without bytecode on disk each process of an engine compiles vLLM anew when it starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-vllm test test-full bench format clean
+.PHONY: demo demo-vllm demo-sglang test test-full bench format clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMPS)/installed
@@ -32,6 +34,9 @@ demo: $(STAMPS)/installed
 
 demo-vllm: $(STAMPS)/vllm
 	build/vllm-$(VLLM)/bin/python benchmarks/demo_vllm.py $(DEMO_ARGS)
+
+demo-sglang: $(STAMPS)/sglang
+	build/sglang-$(SGLANG)/bin/python benchmarks/demo_sglang.py $(DEMO_ARGS)
 
 test: $(STAMPS)/test
 	VENV="$(VENV)" bash scripts/run_tests.sh
@@ -80,10 +85,20 @@ $(STAMPS)/bench: $(STAMPS)/installed
 	cmake --build build/bench -j 2
 	$(END)
 
-$(STAMPS)/vllm: $(STAMPS)/test scripts/vllm_env.sh $(SOURCES)
-	$(BEGIN) "installing vLLM $(VLLM) for the CPU into build/vllm-$(VLLM): 2 GB the first time"
+# What is installed beside an engine.
+$(STAMPS)/wheel: $(STAMPS)/test $(SOURCES)
+	$(BEGIN) "building the wheel"
 	@rm -rf build/wheel && mkdir -p build/wheel
 	@$(PIP) wheel --no-deps --no-build-isolation --config-settings=build-dir=build/python \
 	  -w build/wheel .
+	$(END)
+
+$(STAMPS)/vllm: $(STAMPS)/wheel scripts/vllm_env.sh
+	$(BEGIN) "installing vLLM $(VLLM) for the CPU into build/vllm-$(VLLM): 2 GB the first time"
 	@VENV="$(VENV)" bash scripts/vllm_env.sh build/vllm-$(VLLM) $(VLLM) build/wheel/*.whl
+	$(END)
+
+$(STAMPS)/sglang: $(STAMPS)/wheel scripts/sglang_env.sh scripts/sglang_requirements.txt
+	$(BEGIN) "installing SGLang $(SGLANG) for the CPU into build/sglang-$(SGLANG): 3 GB the first time"
+	@VENV="$(VENV)" bash scripts/sglang_env.sh build/sglang-$(SGLANG) $(SGLANG) build/wheel/*.whl
 	$(END)

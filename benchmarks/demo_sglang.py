@@ -12,11 +12,13 @@ back, or a process failed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,8 +29,6 @@ from sglang_server import PAGE_TOKENS, SGLangServer, dynamic_flags, native_flags
 from tiny_llama import make_model
 
 import radixshmem
-
-__all__ = ["PAGES", "PROMPTS", "Round", "first_server", "second_server", "verdict", "wait_stored"]
 
 PAGES = 40  # whole ones, of each prompt
 _dice = random.Random(0)
@@ -76,21 +76,6 @@ def wait_stored(server: str, pages: int) -> None:
             time.sleep(_POLL_S)
 
 
-def first_server(client: SGLangClient, server: str) -> list[Round]:
-    """What the first SGLang server does with the prompts, on an empty cache."""
-    rounds = [generate(client, "server 1, cold", ""), generate(client, "server 1, warm", "device")]
-    wait_stored(server, len(PROMPTS) * PAGES)
-    say("its caches of device and host are flushed, and the prompts come again")
-    client.flush_cache()
-    rounds.append(generate(client, "server 1, restored", "storage"))
-    return rounds
-
-
-def second_server(client: SGLangClient) -> list[Round]:
-    """And what another one does then, which has never seen them."""
-    return [generate(client, "server 2, restored", "storage")]
-
-
 def verdict(rounds: list[Round]) -> list[str]:
     """What went wrong."""
     problems = []
@@ -119,26 +104,38 @@ def show(rounds: list[Round]) -> None:
     print_table(f"KV pages of two SGLang servers in radixshmem, {total:,} tokens", columns, rows)
 
 
-def run_demo(timeout_s: float) -> list[Round]:
-    """Raises RuntimeError when a process fails, TimeoutError when one does not answer."""
+@contextlib.contextmanager
+def two_servers() -> Iterator[tuple[str, SGLangServer, SGLangServer]]:
+    """A radix-server's name, and two SGLang servers that start."""
     name = own_name("demo_sglang")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        radix_server(name, "--data-bytes", "64M"),
-    ):
+    with tempfile.TemporaryDirectory() as folder, radix_server(name, "--data-bytes", "64M"):
         model = str(Path(folder) / "model")
         make_model(model)
-        say("two SGLang servers start; that takes a minute, the first time two")
         with (
             SGLangServer(Path(folder) / "1.log", model, *native_flags(name)) as first,
             SGLangServer(Path(folder) / "2.log", model, *dynamic_flags(name)) as second,
         ):
-            first.wait(timeout_s)
-            say("server 1 (--hicache-storage-backend radixshmem) computes the prompts, twice")
-            rounds = first_server(first.client, name)
-            second.wait(timeout_s)
-            say("server 2 (--hicache-storage-backend dynamic) gets the same prompts")
-            return rounds + second_server(second.client)
+            yield name, first, second
+
+
+def run_demo(timeout_s: float) -> list[Round]:
+    """Raises RuntimeError when a process fails, TimeoutError when one does not answer."""
+    with two_servers() as (name, first, second):
+        say("two SGLang servers start; that takes a minute, the first time two")
+        first.wait(timeout_s)
+        say("server 1 (--hicache-storage-backend radixshmem) computes the prompts, twice")
+        rounds = [
+            generate(first.client, "server 1, cold", ""),
+            generate(first.client, "server 1, warm", "device"),
+        ]
+        wait_stored(name, len(PROMPTS) * PAGES)
+        say("its caches of device and host are flushed, and the prompts come again")
+        first.client.flush_cache()
+        rounds.append(generate(first.client, "server 1, restored", "storage"))
+        second.wait(timeout_s)
+        say("server 2 (--hicache-storage-backend dynamic) gets the same prompts")
+        rounds.append(generate(second.client, "server 2, restored", "storage"))
+        return rounds
 
 
 def main(argv: list[str] | None = None) -> int:

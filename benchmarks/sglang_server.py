@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from server_process import interrupt_held
 from sglang_client import SGLangClient
@@ -28,6 +28,7 @@ __all__ = ["PAGE_TOKENS", "SGLangServer", "cpu_environment", "dynamic_flags", "n
 PAGE_TOKENS = 16
 _ADMIN_KEY = "admin"
 _ON_CPU = Path(__file__).with_name("sglang_cpu")
+_CONFIGS = Path(__file__).parents[1] / "configs"
 _STOP_S = 60.0
 _POLL_S = 0.1
 _LAST_WORDS = 4000  # characters
@@ -35,27 +36,18 @@ _LAST_WORDS = 4000  # characters
 
 def native_flags(server: str) -> list[str]:
     """SGLang's flags for a storage in the radix-server of this name."""
-    return _storage_flags("radixshmem", _extra_config(server))
+    return _storage_flags("radixshmem", "sglang_hicache.json", server)
 
 
 def dynamic_flags(server: str) -> list[str]:
-    """The same, by the way that needs no plugin."""
-    backend = {
-        "backend_name": "radixshmem",
-        "module_path": "radixshmem.integrations.sglang_hicache",
-        "class_name": "RadixShmemStorage",
-        "interface_v1": 1,
-        "hicache_storage_pass_prefix_keys": True,
-    }
-    return _storage_flags("dynamic", backend | _extra_config(server))
+    """The same, by the way that SGLang has for backends it does not know."""
+    return _storage_flags("dynamic", "sglang_hicache_dynamic.json", server)
 
 
-def _extra_config(server: str) -> dict[str, Any]:
-    """SGLang asks the storage for no less than `prefetch_threshold` tokens."""
-    return {"server_name": server, "prefetch_threshold": PAGE_TOKENS}
-
-
-def _storage_flags(backend: str, extra_config: dict[str, Any]) -> list[str]:
+def _storage_flags(backend: str, config: str, server: str) -> list[str]:
+    """`config`: what users copy. SGLang asks for no less than `prefetch_threshold` tokens."""
+    extra_config = json.loads((_CONFIGS / config).read_text(encoding="utf-8"))
+    extra_config |= {"server_name": server, "prefetch_threshold": PAGE_TOKENS}
     return [
         *("--hicache-storage-backend", backend),
         *("--hicache-storage-backend-extra-config", json.dumps(extra_config)),
@@ -67,6 +59,7 @@ class SGLangServer:
 
     def __init__(self, log: Path, model: str, *flags: str, **environment: str) -> None:
         self._log = log
+        self._files: set[str] = set()
         port = _free_port()
         self.client = SGLangClient(port, _ADMIN_KEY, timeout_s=120.0)
         command = [
@@ -125,6 +118,7 @@ class SGLangServer:
 
     def stop(self) -> None:
         """SIGTERM, as an operator does it; what still lives at the deadline is killed."""
+        self._note_files()
         if self.alive:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -133,6 +127,7 @@ class SGLangServer:
 
     def kill(self) -> None:
         """SIGKILL to all of its processes; returns when they are gone."""
+        self._note_files()
         deadline = time.monotonic() + _STOP_S
         while pids := self.pids():
             for pid in pids:
@@ -142,6 +137,15 @@ class SGLangServer:
                 raise TimeoutError(f"processes {pids} of SGLang outlived SIGKILL for {_STOP_S} s")
             time.sleep(_POLL_S)
         self._process.wait(_STOP_S)
+        for file in self._files:
+            Path(file).unlink(missing_ok=True)
+
+    def _note_files(self) -> None:
+        """What SGLang leaves in /dev/shm however it ends: a file of 16 KiB for each start."""
+        for pid in self.pids():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                maps = Path(f"/proc/{pid}/maps").read_text()
+                self._files.update(re.findall(r"/dev/shm/sglang_loads_\S+", maps))
 
 
 def cpu_environment(more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:

@@ -11,7 +11,9 @@ def make_model(folder: str) -> None:
     """A random Llama whose tokens vary, so that wrong KV bytes would change them."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=512,

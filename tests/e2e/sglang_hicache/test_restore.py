@@ -6,26 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from demo_sglang import PAGES, PROMPTS, first_server, second_server, verdict
 from e2e.sglang_hicache.node import Node, prompt
 from sglang_server import PAGE_TOKENS, SGLangServer
 
 A = prompt(1, 40)
-
-
-def test_the_demo_restores_in_one_server_and_in_another(
-    node: Node, native: SGLangServer, both: tuple[SGLangServer, SGLangServer]
-) -> None:
-    both[1].client.flush_cache()
-    rounds = first_server(native.client, node.name) + second_server(both[1].client)
-    assert verdict(rounds) == []
-    whole = len(PROMPTS) * PAGES * PAGE_TOKENS
-    assert [each.cached("storage") for each in rounds] == [0, 0, whole, whole]
-    assert [each.cached("device") for each in rounds] == [0, whole, 0, 0]
-    _cold, *others = [[(a.tokens, a.logprobs) for a in each.answers] for each in rounds]
-    assert all(each == others[0] for each in others), "to the last bit, from wherever KV came"
-    told_apart = {tuple(answer.tokens) for answer in rounds[0].answers}
-    assert len(told_apart) == len(PROMPTS)
 
 
 def test_other_bytes_in_the_slots_are_other_tokens(node: Node, native: SGLangServer) -> None:
