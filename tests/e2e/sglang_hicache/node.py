@@ -107,10 +107,7 @@ class Node:
 
     def close(self) -> None:
         """Fails when something of it is left."""
-        self.look_away()
-        if self._server is not None:
-            self._server.kill()
-            self._server = None
+        self.stop()
         left = sorted(path.name for path in _SHM.glob(f"{self.name[1:]}*"))
         for file in left:
             (_SHM / file).unlink()

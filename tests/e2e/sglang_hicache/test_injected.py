@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from e2e.harness import eventually
 from e2e.sglang_hicache.conftest import START_S, StartSGLang, make_node
 from e2e.sglang_hicache.load import Load
 from e2e.sglang_hicache.node import Node, prompt
-from sglang_server import SGLangServer, native_flags
+from sglang_server import PAGE_TOKENS, SGLangServer, native_flags
 
 ROUNDS = 8
 
@@ -43,5 +44,11 @@ def test_delays_and_failures_change_no_token(own_node: Node, injected: SGLangSer
     with Load(injected.client, prompts) as load:
         load.wait_rounds(ROUNDS)
         load.wait_restored()
+
+    def whole() -> bool:
+        injected.client.flush_cache()
+        return injected.client.generate(prompts[0]).cached == {"storage": 20 * PAGE_TOKENS}
+
+    eventually(whole, "a fetch without a failure restores all pages")
     assert injected.alive
     own_node.assert_idle()
