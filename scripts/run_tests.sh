@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.." || exit 1
 VENV=$(cd "${VENV:-.venv}" && pwd) || exit 1
 MODE="${1:-quick}"
 JOBS=$(nproc)
-IN_ENGINES=(tests/e2e/vllm_offload) # run where their engine is installed
+IN_ENGINES=(tests/e2e/vllm_offload tests/e2e/sglang_hicache) # run where their engine is installed
 MARKS=(-m "not slow")
 if [ "$MODE" = full ]; then
   export RADIX_TEST_FULL=1
@@ -83,6 +83,17 @@ vllm() {
     PYTHONSAFEPATH=1 "$env/bin/pytest" -q -p no:cacheprovider -W ignore "$@" tests/e2e/vllm_offload
 }
 
+# sglang VERSION [PYTEST ARGUMENT...]: the wheel beside real SGLang servers on the CPU.
+sglang() {
+  local version="$1" env="build/sglang-$1"
+  shift
+  "$VENV/bin/python" scripts/sglang_sources.py build/sglang-sources 0.5.{20,21,22,23} || return 1
+  VENV="$VENV" bash scripts/sglang_env.sh "$env" "$version" "$(echo build/wheel/*.whl)" &&
+    "$VENV/bin/mypy" --strict --follow-imports=silent --ignore-missing-imports \
+      --python-executable "$env/bin/python" -p radixshmem.integrations.sglang_hicache &&
+    PYTHONSAFEPATH=1 "$env/bin/pytest" -q -p no:cacheprovider -W ignore "$@" tests/e2e/sglang_hicache
+}
+
 mkdir -p build
 step "C++ tests" cpp_tests test
 step "C++ tests, address+undefined" cpp_tests asan
@@ -96,6 +107,7 @@ if [ "$MODE" = full ]; then
     step "vLLM $version" vllm "$version" -m "not slow"
   done
 fi
+step "SGLang 0.5.23" sglang 0.5.23 "${MARKS[@]}"
 step "ruff check" "$VENV/bin/ruff" check .
 step "ruff format" "$VENV/bin/ruff" format --check .
 step "mypy --strict" "$VENV/bin/mypy" --strict -p radixshmem -p radixshmem_core
