@@ -44,7 +44,7 @@ test: $(STAMPS)/test
 test-full: $(STAMPS)/test
 	VENV="$(VENV)" bash scripts/run_tests.sh full
 
-bench: $(STAMPS)/bench $(STAMPS)/vllm
+bench: $(STAMPS)/bench $(STAMPS)/vllm $(STAMPS)/sglang
 	$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
 
 format: $(STAMPS)/test
