@@ -139,7 +139,7 @@ class Rank:
         """
         keys = keys_of(path)
         own = keys[start:]
-        host = self._taken(PoolName.KV, own)
+        host = self.taken(PoolName.KV, own)
         for sidecar in self.sidecars:
             if sidecar.indices_from == PoolName.KV:
                 self._write(sidecar.name, own, host)
@@ -158,7 +158,7 @@ class Rank:
         done: int = operation.completed_tokens
         return done // PAGE
 
-    def _taken(self, name: PoolName, keys: Sequence[str]) -> torch.Tensor:
+    def taken(self, name: PoolName, keys: Sequence[str]) -> torch.Tensor:
         """Host pages that hold what belongs to `keys`."""
         pool = self.group.get_pool(name)
         indices: torch.Tensor = pool.alloc(len(keys) * pool.page_size)
@@ -186,7 +186,7 @@ class Rank:
         own = keys[-count:]
         return PoolTransfer(
             sidecar.name,
-            host_indices=self._taken(sidecar.name, own),
+            host_indices=self.taken(sidecar.name, own),
             keys=own,
             hit_policy=sidecar.policy,
         )
@@ -305,13 +305,15 @@ def damage(cache: RadixServer, path: Sequence[int], page: int) -> None:
         client.slot_view(slot)[size - 8 : size] = bytes(8)
 
 
-def store_sidecar(rank: Rank, sidecar: Sidecar, path: Sequence[int]) -> int:
-    """How many pages of a sidecar were taken, whose KV does not follow."""
+def store_sidecar(rank: Rank, sidecar: Sidecar, path: Sequence[int], last: int = 0) -> int:
+    """How many pages of a sidecar were taken, all or the last ones; their KV does not follow."""
     keys = keys_of(path)
-    host = rank.group.alloc(len(keys) * PAGE)
+    own = keys[-last:]
+    host = rank.taken(sidecar.name, own)
     try:
-        transfer = PoolTransfer(sidecar.name, host_indices=host, keys=keys)
-        (taken,) = rank.storage.batch_set_v2([transfer], HiCacheStorageExtraInfo()).values()
+        transfer = PoolTransfer(sidecar.name, host_indices=host, keys=own)
+        extra = HiCacheStorageExtraInfo(prefix_keys=keys[: len(keys) - len(own)])
+        (taken,) = rank.storage.batch_set_v2([transfer], extra).values()
         return sum(taken)
     finally:
-        rank.group.free(host)
+        rank.group.get_pool(sidecar.name).free(host)

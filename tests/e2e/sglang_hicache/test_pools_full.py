@@ -20,7 +20,7 @@ from e2e.sglang_hicache.controllers import (
     used,
 )
 from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, SWA, Sidecar
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolTransfer
 
 from radixshmem import GeometryMismatch, RadixClient
 from radixshmem.integrations.sglang_hicache import held
@@ -161,6 +161,17 @@ class TestDamage:
         assert used(cache) == 20
         assert rank.fetch(path) == Fetched(20, 20, {})
 
+    def test_its_sidecar_is_not_handed_out_either(
+        self, cache: RadixServer, start_rank: Start
+    ) -> None:
+        path = tokens(6)
+        rank = start_rank(DRAFT)
+        rank.store(path)
+        damage(cache, path, 4)
+        asked = PoolTransfer(DRAFT.name, rank.group.alloc(6 * PAGE), keys=keys_of(path))
+        found = rank.storage.batch_get_v2([asked], HiCacheStorageExtraInfo(prefix_keys=[]))
+        assert found == {DRAFT.name: [page != 4 for page in range(6)]}
+
     def test_a_sidecar_alone_does_not_mend_it(self, cache: RadixServer, start_rank: Start) -> None:
         path = tokens(20)
         rank = start_rank(DRAFT)
@@ -184,6 +195,27 @@ class TestDamage:
         assert rank.fetch(path) == Fetched(6, 3, {})
         assert rank.store(path) == 6
         assert rank.fetch(path) == Fetched(6, 6, {})
+
+    def test_a_slot_that_was_to_be_mended_is_not_touched_once_it_is_another_page(
+        self, region_name: str, start_rank: Start
+    ) -> None:
+        with RadixServer(
+            ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)
+        ) as small:
+            rank, other = start_rank(DRAFT), start_rank(DRAFT)
+            path = tokens(3)
+            rank.store(path)
+            damage(small, path, 0)
+            assert store_sidecar(rank, DRAFT, path) == 3
+            with RadixClient(region_name) as client:
+                client.reset()
+                slots = client.mempool_total()
+            assert other.store(tokens(slots // 2, seed=1)) == slots // 2
+            assert other.store(tokens(slots, seed=1), slots // 2) == slots - slots // 2
+            host = rank.group.alloc(3 * PAGE)
+            extra = HiCacheStorageExtraInfo(prefix_keys=[])
+            assert rank.storage.batch_set_v1(keys_of(path), host, extra) == [False] * 3
+            assert other.fetch(tokens(slots, seed=1)) == Fetched(slots, slots, {})
 
 
 class TestRanks:
@@ -250,7 +282,9 @@ class TestHeldSidecars:
     def test_they_take_no_more_than_half_of_the_slots(
         self, region_name: str, start_rank: Start
     ) -> None:
-        with RadixServer(ServerConfig(region_name, data_bytes="256K")) as small:
+        with RadixServer(
+            ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)
+        ) as small:
             rank, other = start_rank(DRAFT), start_rank(DRAFT)
             with RadixClient(region_name) as client:
                 half = client.mempool_total() // 2

@@ -14,7 +14,14 @@ from pathlib import Path
 
 import pytest
 from e2e.harness import eventually
-from e2e.sglang_hicache.controllers import Fetched, Rank, keys_of, tokens, used
+from e2e.sglang_hicache.controllers import (
+    Fetched,
+    Rank,
+    keys_of,
+    store_sidecar,
+    tokens,
+    used,
+)
 from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE, SWA, Sidecar, host_group
 from sglang.srt.mem_cache.hicache_storage import PoolName
 
@@ -145,12 +152,39 @@ def test_kv_is_stored_when_there_is_no_room_for_its_last_pages(
         with RadixClient(region_name) as client:
             half = client.swa_mempool_total() // 2
         path = tokens(20)
+        assert store_sidecar(rank, SWA, tokens(half + 1, seed=1)) == 0
         assert rank.store(path, trailing={PoolName.SWA: half + more}) == 20
         assert used(small) == 20
         assert rank.fetch(path).kv_pages == (0 if more else 20)
         assert waiting(rank) == 0
         assert rank.store(path) == 20
         assert rank.fetch(path) == Fetched(20, 20, ends((SWA,)))
+
+
+def test_last_pages_that_come_again_take_the_place_of_those_that_wait(
+    region_name: str, start_rank: Start
+) -> None:
+    config = ServerConfig(region_name, data_bytes="256K", slot_align=64, swa_ratio=0.1)
+    with RadixServer(config):
+        rank = start_rank(SWA)
+        path = tokens(20)
+        for _ in range(20):
+            assert rank.store(path, 8) == 0, "pages 0 to 7 are not there"
+        assert waiting(rank) == 1
+        assert rank.store(path) == 20
+        assert rank.fetch(path) == Fetched(20, 20, ends((SWA,)))
+
+
+def test_last_pages_of_a_path_that_is_there_wait_for_nothing(
+    cache: RadixServer, start_rank: Start
+) -> None:
+    rank = start_rank(MAMBA)
+    path = tokens(20)
+    rank.store(path, trailing={})
+    assert rank.fetch(path).hit_pages == 0
+    assert store_sidecar(rank, MAMBA, path, last=1) == 1
+    assert waiting(rank) == 0
+    assert rank.fetch(path).hit_pages == 20
 
 
 def test_last_pages_inside_of_a_later_node_find_their_place(
@@ -258,6 +292,7 @@ def compare(mine: Rank, files: Rank, path: list[int], start: int) -> None:
     operations = [rank.query(path, start) for rank in (mine, files)]
     ours, theirs = (operation.pool_storage_result for operation in operations)
     assert ours.restorable_prefix_pages == theirs.restorable_prefix_pages
+    assert ours.kv_hit_pages == theirs.kv_hit_pages
     assert operations[0].storage_hit_count == operations[1].storage_hit_count
     known, told = (operation.query_pool_hit_pages for operation in operations)
     assert {name: known.get(name) for name in told} == told

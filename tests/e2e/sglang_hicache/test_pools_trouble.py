@@ -124,7 +124,7 @@ class TestFull:
     def test_a_new_path_takes_the_place_of_an_old_one(
         self, region_name: str, start_rank: Start
     ) -> None:
-        with RadixServer(ServerConfig(region_name, data_bytes="256K")):
+        with RadixServer(ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)):
             rank = start_rank()
             slots = _slots(region_name)
             for seed in range(4):
@@ -133,7 +133,7 @@ class TestFull:
             assert rank.fetch(tokens(slots - 3, seed=0)).hit_pages <= 3
 
     def test_of_a_longer_path_the_begin_stays(self, region_name: str, start_rank: Start) -> None:
-        with RadixServer(ServerConfig(region_name, data_bytes="256K")):
+        with RadixServer(ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)):
             rank = start_rank()
             slots = _slots(region_name)
             path = tokens(slots + 20)
@@ -145,7 +145,9 @@ class TestFull:
     def test_pages_of_a_sidecar_do_not_stay_behind(
         self, region_name: str, start_rank: Start
     ) -> None:
-        with RadixServer(ServerConfig(region_name, data_bytes="256K")) as small:
+        with RadixServer(
+            ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)
+        ) as small:
             rank = start_rank(DRAFT)
             slots = _slots(region_name)
             rank.store(tokens(slots + 20))
