@@ -3,8 +3,8 @@
 """The keys of a call as a path from the begin of the sequence on.
 
 The index finds a page by the whole path to it. SGLang tells the keys before those of a call, except
-for sidecars before 0.5.21, and for later batches of a node at the root with pipeline stages: those
-are found in the paths that were asked for shortly before.
+for sidecars before 0.5.21, and for later batches of a node at the root before 0.5.21 and with
+pipeline stages: those are found in the paths that were asked for shortly before.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Paths:
         return path, len(prefix)
 
     def of(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
-        """The same for pages that are transferred; they may have been asked for before."""
-        if extra_info is not None and extra_info.prefix_keys is not None:
+        """The same for pages that are transferred: where nothing is told before them, there may
+        be something all the same."""
+        if extra_info is not None and extra_info.prefix_keys:
             return self.asked(keys, extra_info)
         folded = fold_page_keys(keys, salt=self._salt)
         prefix = self._prefix_of(folded)

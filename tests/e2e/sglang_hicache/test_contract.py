@@ -220,6 +220,17 @@ def test_only_sidecars_of_the_oldest_version_come_without_their_prefix(sglang: S
     assert bare == ({"batch_get_v2", "batch_set_v2"} if _version(sglang) == "0.5.20" else set())
 
 
+@EACH
+def test_before_the_second_batch_of_the_oldest_version_nothing_is_told_at_the_root(
+    sglang: Sources,
+) -> None:
+    backup = sources.methods(sglang.cls(*CONTROLLER))["_page_backup"]
+    tests = [ast.unparse(node.test) for node in ast.walk(backup) if isinstance(node, ast.If)]
+    oldest = _version(sglang) == "0.5.20"
+    grows = "prefix_keys and len(prefix_keys) > 0" if oldest else "prefix_keys is not None"
+    assert [test for test in tests if "prefix_keys" in test] == [grows]
+
+
 _READ = {
     "HiCacheStorageConfig": {
         *("tp_rank", "tp_size", "pp_rank", "pp_size", "attn_cp_rank", "attn_cp_size"),

@@ -42,36 +42,37 @@ def test_a_prefix_that_was_asked_for_is_not_folded_again(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(paths, "fold_page_keys", counting)
     keys = chain("a", 300)
-    asked = Paths(SALT)
+    known = Paths(SALT)
     for begin in (0, 100, 200, 150):  # also one that ends within an earlier path
-        path, first = asked.of(keys[begin:], behind(keys[:begin]))
+        path, first = known.asked(keys[begin:], behind(keys[:begin]))
         assert first == begin
         assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
     assert folded == [0, 300, 1, 200, 1, 100, 1, 150]
 
 
 def test_other_prefixes_of_the_same_length_are_told_apart() -> None:
-    asked = Paths(SALT)
+    known = Paths(SALT)
     for seed in ("a", "b", "a", "c"):
         keys = chain(seed, 10)
-        path, _ = asked.of(keys[5:], behind(keys[:5]))
+        path, _ = known.of(keys[5:], behind(keys[:5]))
         assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
 
 
 def test_the_end_of_a_prefix_at_another_place_is_another_path() -> None:
     keys = chain("a", 10)
-    asked = Paths(SALT)
-    asked.of(keys, behind(None))
-    path, first = asked.of(keys[8:], behind(keys[5:8]))
+    known = Paths(SALT)
+    known.asked(keys, behind(None))
+    path, first = known.of(keys[8:], behind(keys[5:8]))
     assert first == 3
     assert path.tolist() == fold_page_keys(keys[5:], salt=SALT).tolist()
 
 
 def test_keys_without_a_prefix_are_found_in_what_was_asked_for() -> None:
     keys = chain("a", 10)
-    asked = Paths(SALT)
-    asked.of(keys[4:], behind(keys[:4]))
-    path, first = asked.of(keys[6:], None)
-    assert first == 6
-    assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
-    assert Paths(SALT).of(keys[6:], None)[1] == 0
+    known = Paths(SALT)
+    known.of(keys[4:], behind(keys[:4]))
+    for untold in (None, behind(None), behind([])):
+        path, first = known.of(keys[6:], untold)
+        assert first == 6
+        assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
+        assert Paths(SALT).of(keys[6:], untold)[1] == 0

@@ -23,7 +23,7 @@ from e2e.sglang_hicache.controllers import (
     used,
 )
 from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE, SWA, Sidecar, host_group
-from sglang.srt.mem_cache.hicache_storage import PoolName
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolName
 
 from radixshmem import RadixClient
 from radixshmem.integrations.sglang_hicache import attached, held
@@ -199,6 +199,23 @@ def test_last_pages_inside_of_a_later_node_find_their_place(
 
 
 class TestOlderVersions:
+    def test_batches_at_the_root_are_placed_by_what_was_asked_for(
+        self, cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As SGLang 0.5.20 does: where nothing is before a node, nor is it before its batches."""
+        rank = start_rank()
+        nothing = HiCacheStorageExtraInfo(prefix_keys=[])
+        for name in ("batch_get_v1", "batch_set_v1"):
+            call = getattr(rank.storage, name)
+            monkeypatch.setattr(
+                rank.storage, name, lambda keys, host, _, call=call: call(keys, host, nothing)
+            )
+        path = tokens(300)
+        assert rank.fetch(path) == Fetched(0, 0, {}), "SGLang asks before it computes"
+        assert rank.store(path) == 300
+        assert rank.fetch(path) == Fetched(300, 300, {})
+        assert used(cache) == 300
+
     @SIDECARS
     def test_sidecars_without_their_prefix_are_placed_by_the_kv(
         self,
