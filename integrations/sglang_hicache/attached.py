@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from radixshmem import Geometry, RadixClient
+from radixshmem import RadixClient
 
 from .connection import Connection
 from .engine import window_pages
@@ -33,7 +33,6 @@ class Attached:
     def __init__(self, config: Any, settings: Settings, pools: Mapping[str, Any]) -> None:
         self.parts = page_parts(pools, shared_by_ranks=config.is_mla_model and config.tp_size > 1)
         window = window_pages(self.parts.swa.pool.page_size) if self.parts.swa is not None else 0
-        self.geometry: Geometry = geometry(config, self.parts, settings, window)
         self.held = HeldSlots(lambda: self.connection.client)
         self.full = FullPages(self.parts.full, self.held)
         self.trailing = {
@@ -41,8 +40,9 @@ class Attached:
             for part in (self.parts.swa, self.parts.mamba)
             if part is not None
         }
+        slots = geometry(config, self.parts, settings, window)
         hint = _PIPELINE_HINT if config.pp_size > 1 else ""
-        self.connection = Connection(settings, self.geometry, hint)
+        self.connection = Connection(settings, slots, hint)
 
     def settle(self, client: RadixClient, path: Keys, first: int) -> None:
         """The blocks path[first:] are in the index now."""

@@ -28,8 +28,6 @@ class FullPages:
     def __init__(self, parts: tuple[PagePart, ...], held: HeldSlots) -> None:
         self._sidecars = {part.name for part in parts[:-1]}
         self._held = held
-        self.damaged = 0
-        """Pages found with the tag of another one."""
         self.orphans = 0
         """Pages that were not stored since their prefix is not in the index any more."""
 
@@ -43,7 +41,6 @@ class FullPages:
             ok = np.zeros(len(batch), np.bool_)
             if there and client.store is not None:
                 ok[:there] = batch.read(client.store, found.full_slots[first:], np.arange(there))
-                self.damaged += there - int(ok.sum())
             return ok
         finally:
             found.finalize()
@@ -79,7 +76,6 @@ class FullPages:
             damaged = np.flatnonzero(~ok[:there])
             self._forget(client, batch.keys[:there][ok[:there]])
             if damaged.size:
-                self.damaged += len(damaged)
                 ok[damaged] = self._mend(client, batch, known, damaged)
         if there == len(batch):
             return ok

@@ -56,7 +56,6 @@ class HeldSlots:
         self._count = dict.fromkeys(ComponentType, 0)
         self._server: int | None = None
         self._timer: threading.Timer | None = None
-        self.expired = 0
 
     def __len__(self) -> int:
         return len(self._held)
@@ -100,13 +99,10 @@ class HeldSlots:
             with contextlib.suppress(RadixError):  # then they went with their server
                 client.recycle_slots(slots, held.component)
 
-    def clear(self, client: RadixClient | None) -> None:
+    def clear(self, client: RadixClient) -> None:
         """Give all back."""
         for held in self:
-            if client is None:
-                self.take(held)
-            else:
-                self.give_back(client, held)
+            self.give_back(client, held)
 
     def close(self) -> None:
         with self.guard:
@@ -130,7 +126,6 @@ class HeldSlots:
             now = time.monotonic()
             for held in self:
                 if client is not None and now - held.since >= HOLD_S:
-                    self.expired += 1
                     self.give_back(client, held)
             if self._held:
                 oldest = min(held.since for held in self)

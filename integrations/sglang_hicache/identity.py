@@ -39,7 +39,7 @@ _SHAPE = (  # of a host pool, as far as it has them
 
 
 def rank_salt(config: Any) -> int:
-    """What the keys of this rank are folded with: uint64, 0 for the only rank.
+    """What the keys of this rank are folded with: uint64, 0 for the first one.
 
     Where all TP ranks have the same KV (MLA) they have the same salt, unless DCP shards it.
     """
