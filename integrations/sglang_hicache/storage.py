@@ -107,9 +107,11 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         with self._opening:
             try:
                 return None if self._ended else self._open()
-            except (ValueError, RadixError, OSError) as error:
+            except Exception as error:  # an error here would end SGLang's thread
                 self._ended = True
-                _log.error("radixshmem: nothing is restored or stored: %s", error)
+                surprise = not isinstance(error, ValueError | RadixError | OSError)
+                words = "radixshmem: nothing is restored or stored: %s"
+                _log.error(words, error, exc_info=surprise)
                 return None
 
     def close(self) -> None:

@@ -252,6 +252,24 @@ class TestOlderVersions:
         assert rank.store(tokens(20)) == 20
         assert rank.fetch(tokens(20)) == Fetched(20, 20, ends((SWA,)))
 
+    def test_an_error_that_nobody_expects_is_told_once_and_a_miss(
+        self,
+        cache: RadixServer,
+        start_rank: Start,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Raised at a batch, it would end SGLang's thread."""
+        kind = type(start_rank().storage)
+        monkeypatch.setattr(kind, "on_host_pools_registered", lambda self: None)
+        rank = start_rank()
+        monkeypatch.setattr(attached, "page_parts", lambda *_, **__: {}["of a pool"])
+        for _ in range(2):
+            assert rank.storage.batch_exists(keys_of(tokens(2))) == 0
+        (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert "nothing is restored or stored: 'of a pool'" in told.getMessage()
+        assert told.exc_info
+
     def test_pools_without_a_place_are_told_once_and_are_misses(
         self,
         cache: RadixServer,
