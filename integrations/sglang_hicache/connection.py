@@ -25,18 +25,17 @@ class Connection:
     """`client` is None until the server is there and has this geometry."""
 
     def __init__(self, settings: Settings, geometry: Geometry, hint: str = "") -> None:
-        """Connects. RadixError for a server without slots; GeometryMismatch, with the hint, for
-        one whose slots are others."""
+        """Connects. RadixError for a server without slots; GeometryMismatch for one whose slots
+        are others, which is told with the hint."""
         self.client: RadixClient | None = None
         self._settings = settings
         self._geometry = geometry
+        self._hint = hint
         self._ended = threading.Event()
         self._guard = threading.Lock()
         self._said = ""
         try:
             self._connect()
-        except GeometryMismatch as error:
-            raise GeometryMismatch(f"{error}{hint}") from error
         except (ServerNotReady, TimeoutError) as error:
             self._say(error)
             threading.Thread(target=self._try_on, name="radixshmem-connect", daemon=True).start()
@@ -50,9 +49,11 @@ class Connection:
             client.close()
 
     def _connect(self) -> None:
-        client = RadixClient(
-            self._settings.server_name, self._geometry, endpoint=self._settings.endpoint
-        )
+        name, endpoint = self._settings.server_name, self._settings.endpoint
+        try:
+            client = RadixClient(name, self._geometry, endpoint=endpoint)
+        except GeometryMismatch as error:
+            raise GeometryMismatch(f"{error}{self._hint}") from error
         if client.store is None:
             client.close()
             raise RadixError(

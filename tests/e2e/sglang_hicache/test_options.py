@@ -4,16 +4,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
+from e2e.harness import eventually
 from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
+from sglang_rig import storage_config
 
-from radixshmem import Geometry, RadixError, RadixServer, ServerConfig
-from radixshmem.integrations.sglang_hicache import RadixShmemStorage, plugin
+from radixshmem import (
+    Geometry,
+    GeometryMismatch,
+    RadixError,
+    RadixServer,
+    ServerConfig,
+    ServerNotReady,
+)
+from radixshmem.integrations.sglang_hicache import RadixShmemStorage, connection, plugin
 from radixshmem.integrations.sglang_hicache.connection import Connection
 from radixshmem.integrations.sglang_hicache.options import Settings
 
@@ -24,21 +34,7 @@ DYNAMIC = CONFIGS / "sglang_hicache_dynamic.json"
 
 def storage(extra: dict[str, Any] | None) -> RadixShmemStorage:
     """As SGLang makes it: of one rank, with what its parser left in the extra config."""
-    return RadixShmemStorage(
-        HiCacheStorageConfig(
-            tp_rank=0,
-            tp_size=1,
-            pp_rank=0,
-            pp_size=1,
-            attn_cp_rank=0,
-            attn_cp_size=1,
-            is_mla_model=False,
-            enable_storage_metrics=False,
-            is_page_first_layout=True,
-            model_name="tiny",
-            extra_config=extra,
-        )
-    )
+    return RadixShmemStorage(dataclasses.replace(storage_config(), extra_config=extra))
 
 
 @pytest.mark.parametrize(
@@ -96,3 +92,19 @@ def test_a_server_without_slots_is_refused(region_name: str) -> None:
         pytest.raises(RadixError, match=f"{region_name} is an index-only server.*--data-bytes"),
     ):
         Connection(Settings(region_name), Geometry(16, 4000))
+
+
+def test_a_late_server_of_other_pages_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = itertools.chain([ServerNotReady("none")], itertools.repeat(GeometryMismatch("both")))
+
+    def attach(*_: object, **__: object) -> None:
+        raise next(answers)
+
+    monkeypatch.setattr(connection, "RadixClient", attach)
+    monkeypatch.setattr(connection, "_RETRY_S", 0.01)
+    late = Connection(Settings("/radixshmem_nobody"), Geometry(16, 4000), "; one for each stage")
+    eventually(lambda: "both; one for each stage" in caplog.text, "it is told")
+    assert late.client is None
+    late.close()
