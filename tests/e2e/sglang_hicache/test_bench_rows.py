@@ -4,15 +4,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks" / "sglang_cpu"))
-
 from sglang_lookups import lookup_rows
 from sglang_pages import page_rows
 
