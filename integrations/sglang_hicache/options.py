@@ -12,13 +12,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from radixshmem_core.config import check_name
-from radixshmem_core.options import near_names
+from radixshmem_core.adapter_options import check_milliseconds, check_text, given_options
 
 __all__ = ["Settings"]
 
@@ -47,37 +45,14 @@ class Settings:
     def of(cls, extra: Mapping[str, Any] | None) -> Settings:
         """ValueError, naming the option and what would work, for one that is unknown or wrong."""
         extra = extra or {}
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in extra:
-            if key not in known and key not in _OF_SGLANG:
-                raise ValueError(
-                    f"{_WHERE}: unknown option {key!r}{near_names(key, known)} "
-                    f"(radixshmem knows {', '.join(known)})"
-                )
-        if not extra.get("server_name"):
-            raise ValueError(
-                f"{_WHERE} lacks 'server_name': the --name of the radix-server on this node, "
-                'such as {"server_name": "/kv_cache"}'
-            )
+        given = given_options(cls, _WHERE, extra, _OF_SGLANG.__contains__)
         if "backend_name" in extra and not extra.get("interface_v1"):
             raise ValueError(
                 f'{_WHERE} lacks "interface_v1": 1, without which SGLang hands the dynamic backend '
                 "no pages"
             )
-        settings = cls(**{key: extra[key] for key in known if extra.get(key) is not None})
-        settings._check()
-        return settings
-
-    def _check(self) -> None:
-        check_name(f"{_WHERE}: server_name", self.server_name)
         for name in ("endpoint", "revision"):
-            value = getattr(self, name)
-            if not isinstance(value, str | None):
-                _refuse(name, value, "a text")
-        milliseconds = self.pull_timeout_ms
-        if not isinstance(milliseconds, int) or isinstance(milliseconds, bool) or milliseconds < 0:
-            _refuse("pull_timeout_ms", milliseconds, "a whole number of milliseconds, unquoted")
-
-
-def _refuse(name: str, value: object, wanted: str) -> None:
-    raise ValueError(f"{_WHERE}: {name} is {value!r}; it must be {wanted}")
+            check_text(_WHERE, name, given.get(name))
+        settings = cls(**given)
+        check_milliseconds(_WHERE, "pull_timeout_ms", settings.pull_timeout_ms)
+        return settings

@@ -14,14 +14,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from radixshmem_core.config import check_name
-from radixshmem_core.options import near_names
+from radixshmem_core.adapter_options import (
+    check_milliseconds,
+    check_text,
+    given_options,
+    refuse,
+)
 
 __all__ = ["PRIVATE", "Settings"]
 
@@ -50,40 +53,24 @@ class Settings:
     @classmethod
     def of(cls, extra: Mapping[str, Any]) -> Settings:
         """ValueError, naming the option and what would work, for one that is unknown or wrong."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in extra:
-            if key not in known and key not in _OF_VLLM and not key.startswith(PRIVATE):
-                raise ValueError(
-                    f"{_WHERE}: unknown option {key!r}{near_names(key, known)} "
-                    f"(radixshmem knows {', '.join(known)})"
-                )
-        if not extra.get("server_name"):
-            raise ValueError(
-                f"{_WHERE} lacks 'server_name': the --name of the radix-server on this node, "
-                'such as "/kv_cache"'
-            )
-        values = {key: extra[key] for key in known if extra.get(key) is not None}
-        settings = cls(**values)
+        given = given_options(
+            cls, _WHERE, extra, lambda key: key in _OF_VLLM or key.startswith(PRIVATE)
+        )
+        settings = cls(**given)
         settings._check()
         return settings
 
     def _check(self) -> None:
-        check_name(f"{_WHERE}: server_name", self.server_name)
-        if not isinstance(self.endpoint, str | None):
-            _refuse("endpoint", self.endpoint, "a text such as unix:///run/kv.sock")
+        check_text(_WHERE, "endpoint", self.endpoint)
         if not isinstance(self.offload_prompt_only, bool):
-            _refuse("offload_prompt_only", self.offload_prompt_only, "true or false, unquoted")
+            refuse(
+                _WHERE, "offload_prompt_only", self.offload_prompt_only, "true or false, unquoted"
+            )
         for name in ("wait_server_s", "transfer_timeout_s"):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not math.isfinite(value) or value < 0:
-                _refuse(name, value, "a number of seconds, unquoted")
+                refuse(_WHERE, name, value, "a number of seconds, unquoted")
         if self.transfer_timeout_s == 0:
-            _refuse("transfer_timeout_s", 0, "more than 0: every copy would have failed")
-        milliseconds = self.pull_timeout_ms
-        if not isinstance(milliseconds, int) or isinstance(milliseconds, bool) or milliseconds < 0:
-            _refuse("pull_timeout_ms", milliseconds, "a whole number of milliseconds, unquoted")
-
-
-def _refuse(name: str, value: object, wanted: str) -> None:
-    raise ValueError(f"{_WHERE}: {name} is {value!r}; it must be {wanted}")
+            refuse(_WHERE, "transfer_timeout_s", 0, "more than 0: every copy would have failed")
+        check_milliseconds(_WHERE, "pull_timeout_ms", self.pull_timeout_ms)
