@@ -25,7 +25,7 @@ from e2e.sglang_hicache.controllers import (
 from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE, SWA, Sidecar, host_group
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolName
 
-from radixshmem import RadixClient
+from radixshmem import ComponentType, RadixClient
 from radixshmem.integrations.sglang_hicache import attached, held
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
@@ -164,15 +164,20 @@ def test_kv_is_stored_when_there_is_no_room_for_its_last_pages(
 def test_last_pages_that_come_again_take_the_place_of_those_that_wait(
     region_name: str, start_rank: Start
 ) -> None:
-    config = ServerConfig(region_name, data_bytes="256K", slot_align=64, swa_ratio=0.1)
+    config = ServerConfig(region_name, data_bytes="256K", slot_align=64, swa_ratio=0.2)
     with RadixServer(config):
         rank = start_rank(SWA)
-        path = tokens(20)
-        for _ in range(20):
-            assert rank.store(path, 8) == 0, "pages 0 to 7 are not there"
-        assert waiting(rank) == 1
-        assert rank.store(path) == 20
-        assert rank.fetch(path) == Fetched(20, 20, ends((SWA,)))
+        for seed in range(5):
+            path = tokens(20, seed)
+            for _ in range(2):
+                assert rank.store(path, 8) == 0, "pages 0 to 7 are not there"
+                assert waiting(rank) == 1
+            assert rank.store(path) == 20
+            assert rank.fetch(path) == Fetched(20, 20, ends((SWA,)))
+        with RadixClient(region_name) as client:
+            client.reset()
+            slots = client.swa_mempool_total()
+            assert len(client.allocate_slots(slots, ComponentType.SWA)) == slots, "none is lost"
 
 
 def test_last_pages_of_a_path_that_is_there_wait_for_nothing(
