@@ -63,6 +63,15 @@ def host_group(
     return HostPoolGroup(entries)
 
 
+def late_entry(group: HostPoolGroup, sidecar: Sidecar) -> PoolEntry:
+    """A pool that SGLang names after it has attached a storage, as it does for draft models."""
+    kv = group.anchor_entry
+    with host_memory_budget_scope(_BUDGET_BYTES), parallel():
+        layout, pages = kv.host_pool.layout, kv.host_pool.page_num
+        pool = _sidecar_pool(sidecar.name, layout, kv.device_pool, kv.host_pool, pages)
+    return _entry(sidecar.name, pool, kv.device_pool)
+
+
 def parallel(tp: tuple[int, int] = (0, 1), pp: tuple[int, int] = (0, 1)) -> Any:
     """The ranks that SGLang sees inside of this."""
     return get_parallel().override(

@@ -296,3 +296,61 @@ def test_each_pool_that_sglang_names_has_a_place_or_is_refused(sglang: Sources) 
 
 def _version(sglang: Sources) -> str:
     return next(name for name, each in VERSIONS.items() if each is sglang)
+
+
+@EACH
+def test_every_name_that_is_imported_exists(sglang: Sources) -> None:
+    missing = []
+    for module in OURS.modules():
+        for node in ast.walk(module):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sglang."):
+                assert node.module is not None
+                missing += [
+                    f"{node.module}.{alias.name}"
+                    for alias in node.names
+                    if not sglang.has(node.module, alias.name)
+                ]
+    assert missing == []
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("module", "cls"),
+    [
+        ("mha", "MHATokenToKVPoolHost"),
+        ("mla", "MLATokenToKVPoolHost"),
+        ("mamba", "MambaPoolHost"),
+        ("dsa", "DSAIndexerPoolHost"),
+    ],
+)
+def test_host_pools_hand_out_pages_in_place(sglang: Sources, module: str, cls: str) -> None:
+    pool = sglang.cls(f"sglang.srt.mem_cache.pool_host.{module}", cls)
+    parameters = sources.signature(sources.methods(pool)["get_page_buffer_meta"]).parameters
+    assert list(parameters) == ["self", "indices"]
+    assert "layout" in ast.unparse(pool)
+
+
+@EACH
+def test_the_figures_that_sglang_takes_have_these_names(sglang: Sources) -> None:
+    metrics = sglang.cls("sglang.srt.observability.metrics_collector", "StorageMetrics")
+    assert fields(metrics) >= {
+        *("prefetch_pgs", "backup_pgs", "prefetch_bandwidth", "backup_bandwidth")
+    }
+
+
+@EACH
+def test_arguments_that_are_read_exist(sglang: Sources) -> None:
+    read = {
+        call.args[0].value
+        for module in OURS.modules()
+        for call in called(module, "argument")
+        if isinstance(call.args[0], ast.Constant)
+    }
+    assert read
+    found = set()
+    for path in sglang.root.glob("srt/arg_groups/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+    assert read <= found
+    assert find(sglang, "sglang.srt.runtime_context.get_server_args") is not None

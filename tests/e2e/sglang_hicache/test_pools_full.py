@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from e2e.harness import eventually
@@ -19,11 +20,11 @@ from e2e.sglang_hicache.controllers import (
     tokens,
     used,
 )
-from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, SWA, Sidecar
+from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, SWA, Sidecar, late_entry
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolTransfer
 
 from radixshmem import GeometryMismatch, RadixClient
-from radixshmem.integrations.sglang_hicache import held
+from radixshmem.integrations.sglang_hicache import engine, held
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
@@ -143,6 +144,19 @@ def test_a_sidecar_without_pages_in_place_is_refused_by_name(
     """The indexer's host pool has no zero-copy form of `layer_first`."""
     with pytest.raises(ValueError, match=r"indexer.*layer_first"):
         start_rank(INDEXER, kind="dsa", layout="layer_first")
+
+
+def test_the_pool_of_a_draft_model_may_come_after_the_attach(
+    cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = SimpleNamespace(speculative_algorithm="EAGLE")
+    monkeypatch.setattr(engine, "_arguments", lambda: arguments)
+    rank = start_rank()
+    rank.controller.register_host_pool_entry(late_entry(rank.group, DRAFT))
+    rank.sidecars = (DRAFT,)
+    other = start_rank(DRAFT)
+    assert rank.store(tokens(20)) == 20
+    assert other.fetch(tokens(20), 3) == Fetched(17, 17, {})
 
 
 class TestDamage:
