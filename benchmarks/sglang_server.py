@@ -131,8 +131,10 @@ class SGLangServer:
         deadline = time.monotonic() + _STOP_S
         while pids := self.pids():
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                # Python's resource trackers clean up behind the others, and end then.
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        os.kill(pid, signal.SIGKILL)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"processes {pids} of SGLang outlived SIGKILL for {_STOP_S} s")
             time.sleep(_POLL_S)
@@ -141,11 +143,11 @@ class SGLangServer:
             Path(file).unlink(missing_ok=True)
 
     def _note_files(self) -> None:
-        """What SGLang leaves in /dev/shm however it ends: a file of 16 KiB for each start."""
+        """What SGLang leaves in /dev/shm, some of it however it ends."""
         for pid in self.pids():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 maps = Path(f"/proc/{pid}/maps").read_text()
-                self._files.update(re.findall(r"/dev/shm/sglang_loads_\S+", maps))
+                self._files.update(re.findall(r"/dev/shm/sgl(?:ang_loads|_shm)_\S+", maps))
 
 
 def cpu_environment(more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:

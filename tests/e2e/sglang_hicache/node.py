@@ -96,7 +96,6 @@ class Node:
         eventually(
             lambda: client.mempool_used() == client.total_blocks() == pages,
             f"{pages} pages are stored",
-            BACK_S,
         )
 
     def assert_idle(self) -> None:

@@ -52,3 +52,14 @@ def test_delays_and_failures_change_no_token(own_node: Node, injected: SGLangSer
     eventually(whole, "a fetch without a failure restores all pages")
     assert injected.alive
     own_node.assert_idle()
+
+
+def test_a_stopped_server_leaves_pages_and_nothing_else(
+    own_node: Node, injected: SGLangServer
+) -> None:
+    """The last of these tests."""
+    assert own_node.engines() == 1
+    injected.stop()
+    own_node.assert_idle()
+    eventually(lambda: own_node.engines() == 0, "it has gone")
+    assert own_node.client.total_blocks() >= 5 * 20
