@@ -50,5 +50,7 @@ class Attached:
             pages.settle(client, path, first)
 
     def close(self) -> None:
-        self.held.close()
-        self.connection.close()
+        """Not while a store writes: its slots would be another's as soon as the client ends."""
+        with self.held.guard:
+            self.connection.close()
+            self.held.close()

@@ -55,7 +55,13 @@ class FullPages:
             found = client.query(path, local_only=True, lock=True)
             try:
                 self._held.follow(client)
-                if found.status != InsertError.OK or found.common_hit < first:
+                if found.status != InsertError.OK:
+                    status = InsertError(found.status).name
+                    raise RadixError(
+                        f"pages were not stored: the index says {status}; if that is PINS_FULL, "
+                        "start the radix-server with more --max-pins"
+                    )
+                if found.common_hit < first:
                     self.orphans += len(batch)
                     return np.zeros(len(batch), np.bool_)
                 return self._write(client, path, found, first, batch)
@@ -114,6 +120,9 @@ class FullPages:
     def _hold(self, client: RadixClient, batch: Batch, where: Where) -> Mask:
         """Write a sidecar's part of pages that are not in the index. Returns: which."""
         keys = batch.keys[where].tolist()
+        for key in keys:
+            if (old := self._held.get(_FULL, key)) is not None and old.in_index:
+                self._held.take(old)  # its page was evicted: the slot may be another one's by now
         new = [key for key in keys if self._held.get(_FULL, key) is None]
         wanted = min(len(new), max(self._held.room(client, _FULL), 0))
         slots = client.allocate_slots(wanted) if wanted else np.empty(0, np.int32)

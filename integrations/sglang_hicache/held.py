@@ -4,7 +4,8 @@
 
 SGLang stores the sidecars of a node before its KV. A sidecar's part waits here for the other parts
 of its page; last pages (SWA, MAMBA) wait for the path that they belong to. At most half of a pool
-waits, and nothing longer than `HOLD_S`: then its KV does not come any more.
+waits, or one window of last pages, and nothing longer than `HOLD_S`: then its KV does not come any
+more.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ class HeldSlots:
             self._count = dict.fromkeys(ComponentType, 0)
             self._server = server
 
-    def room(self, client: RadixClient, component: ComponentType) -> int:
-        """How many more slots of this pool may wait."""
-        pool = client.store.pool(component) if client.store is not None else None
-        return (pool.num_slots // 2 if pool is not None else 0) - self._count[component]
+    def room(self, client: RadixClient, component: ComponentType, least: int = 1) -> int:
+        """How many more slots of this pool may wait; of a small pool, `least` in all."""
+        slots = client.store.pool(component).num_slots if client.store is not None else 0
+        return max(slots // 2, min(slots, least)) - self._count[component]
 
     def add(self, held: Held) -> None:
         """Take it in; it replaces nothing."""
@@ -96,7 +97,7 @@ class HeldSlots:
     def give_back(self, client: RadixClient, held: Held) -> None:
         slots = self.take(held).owned
         if slots.size:
-            with contextlib.suppress(RadixError):  # then they went with their server
+            with contextlib.suppress(RadixError, ValueError):  # then they went with their server
                 client.recycle_slots(slots, held.component)
 
     def clear(self, client: RadixClient) -> None:
@@ -108,7 +109,7 @@ class HeldSlots:
         with self.guard:
             if self._timer is not None:
                 self._timer.cancel()
-            self._held.clear()  # the client gives its slots back when it is closed
+            self._held.clear()  # its slots went with the client
 
     def _start_timer(self, seconds: float) -> None:
         self._timer = threading.Timer(seconds, self._expire)

@@ -79,9 +79,12 @@ def _fingerprint(config: Any, parts: PageParts, settings: Settings) -> str:
             "format": FORMAT,
             "engine": "sglang",
             "model": config.model_name,
-            "revision": settings.revision,
+            "revision": settings.revision or argument("revision"),
+            "overrides": argument("json_model_override_args"),
             "quantization": argument("quantization"),
             "cache_dtype": argument("kv_cache_dtype"),  # all kinds of fp8 are uint8 in a pool
+            "cache_scales": argument("quantization_param_path"),
+            "draft": _draft(),
             "pools": pools,
             "parallel": {
                 "tensor": config.tp_size,
@@ -93,6 +96,14 @@ def _fingerprint(config: Any, parts: PageParts, settings: Settings) -> str:
         sort_keys=True,
         separators=(",", ":"),
     )
+
+
+def _draft() -> list[object] | None:
+    """The model that fills the pools of drafts; None for the model itself, or without one."""
+    path = argument("speculative_draft_model_path")
+    if path in (None, argument("model_path")):
+        return None
+    return [path, argument("speculative_draft_model_revision")]
 
 
 def _plain(value: object) -> object:

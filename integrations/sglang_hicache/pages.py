@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -14,6 +16,7 @@ from .pools import TAG_BYTES, PagePart
 
 __all__ = ["Batch", "Keys", "Mask", "SlotIds", "Where"]
 
+_log = logging.getLogger("radixshmem.sglang")
 _TAG_SIZE = np.array([TAG_BYTES], np.uint64)
 
 Keys = npt.NDArray[np.uint64]  # folded
@@ -43,15 +46,20 @@ class Batch:
         store.copy_in(slots, addresses.ravel(), sizes, kind=part.component, offset=part.offset)
 
     def read(self, store: SlotStore, slots: SlotIds, where: Where) -> Mask:
-        """Copy slots into the pages at `where`. Returns: which slots have the page's tag."""
+        """Copy slots into the pages at `where`. Returns: which slots have the page's tag.
+
+        A damaged page may be written anew meanwhile, the tag last: it must be right before, too.
+        """
+        intact = self.intact(store, slots, where)
         part, addresses, sizes = self.part, self._addresses[where], self.part.sizes
         tags = np.empty(len(slots), np.uint64)
         if part.last:
             addresses, sizes = _with_tags(addresses, sizes, tags)
         store.copy_out(slots, addresses.ravel(), sizes, kind=part.component, offset=part.offset)
         if not part.last:
-            return self.intact(store, slots, where)
-        return np.equal(tags, self.keys[where])
+            return intact & self.intact(store, slots, where)
+        intact &= np.equal(tags, self.keys[where])
+        return intact
 
     def intact(self, store: SlotStore, slots: SlotIds, where: Where) -> Mask:
         """Which slots have the tag of the pages at `where`."""
@@ -59,7 +67,14 @@ class Batch:
         tags = np.empty(len(slots), np.uint64)
         addresses = _item_addresses(tags)
         store.copy_out(slots, addresses, _TAG_SIZE, kind=part.component, offset=part.tag_offset)
-        return np.equal(tags, self.keys[where])
+        ok: Mask = np.equal(tags, self.keys[where])
+        if not ok.all():
+            _log.warning(
+                "radixshmem: %d of %d pages have the tag of another one: they count as missing, "
+                "and are stored anew",
+                *(len(ok) - int(ok.sum()), len(ok)),
+            )
+        return ok
 
 
 def _with_tags(

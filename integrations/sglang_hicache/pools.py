@@ -48,11 +48,8 @@ class PagePart:
     """Bytes of the pieces that a page has in the host pool."""
     offset: int
     tag_offset: int
-
-    @property
-    def last(self) -> bool:
-        """Whether the tag follows: the part that is written last and makes the page whole."""
-        return self.offset + int(self.sizes.sum()) == self.tag_offset
+    last: bool
+    """Whether the tag follows: the part that is written last and makes the page whole."""
 
     def addresses(self, host_indices: torch.Tensor, pages: int) -> npt.NDArray[np.uint64]:
         """Of the pieces, uint64 of shape (pages, len(sizes)). ValueError for other indices."""
@@ -122,10 +119,11 @@ def _parts(pools: Mapping[str, Any], component: ComponentType) -> list[PagePart]
     """One after another in a slot, then the tag."""
     sizes = {name: _piece_sizes(name, pool) for name, pool in pools.items()}
     tag_offset = int(sum(each.sum() for each in sizes.values()))
-    parts = []
+    parts: list[PagePart] = []
     offset = 0
     for name, pool in pools.items():
-        parts.append(PagePart(name, pool, component, sizes[name], offset, tag_offset))
+        last = len(parts) + 1 == len(pools)  # that may be the KV without bytes of its own
+        parts.append(PagePart(name, pool, component, sizes[name], offset, tag_offset, last))
         offset += int(sizes[name].sum())
     return parts
 

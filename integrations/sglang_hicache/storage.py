@@ -51,6 +51,10 @@ _NO_PREFIX = (
     'first ones are found again: add "hicache_storage_pass_prefix_keys": true to '
     "--hicache-storage-backend-extra-config"
 )
+_NO_ROOM = (
+    "last pages of a prefix were not stored, for which their pool has too few slots, or none free: "
+    "if this comes often, start the radix-server with a larger"
+)
 _T = TypeVar("_T")
 
 
@@ -275,6 +279,8 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
             trailing = attached.trailing.get(batch.part.name)
             if trailing is not None:
                 ok = trailing.write(client, path, first, batch)
+                if not ok.all():
+                    self._tell(f"{_NO_ROOM} --{batch.part.component.name.lower()}-ratio")
             else:
                 if extra_info is not None and extra_info.prefix_keys is None:
                     self._tell(_NO_PREFIX)

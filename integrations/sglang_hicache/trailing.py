@@ -72,14 +72,20 @@ class TrailingPages:
                 slots = np.full(len(batch), -1, np.int32)
                 if not missing.size:
                     return np.ones(len(batch), np.bool_)
-                if missing.size <= self._held.room(client, self._component):
+                path_there = found.common_hit == len(path)
+                if missing.size <= self._room(client, path_there):
                     new = client.allocate_slots(len(missing), self._component)
                     slots[missing[: len(new)]] = new
                 if (slots[missing] < 0).any():
                     return np.greater_equal(known, 0, dtype=np.bool_)
-                return self._store(client, path, batch, slots, found.common_hit == len(path))
+                return self._store(client, path, batch, slots, path_there)
             finally:
                 found.finalize()
+
+    def _room(self, client: RadixClient, path_there: bool) -> int:
+        if not path_there:
+            return self._held.room(client, self._component, self._window)
+        return client.store.pool(self._component).num_slots if client.store is not None else 0
 
     def _mend(self, client: RadixClient, batch: Batch, known: SlotIds) -> None:
         there = np.flatnonzero(known >= 0)
