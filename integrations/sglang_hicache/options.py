@@ -6,7 +6,7 @@
 |---|---|---|
 | `server_name` | required | name of the radix-server, as given to its `--name` |
 | `endpoint` | | its socket, when it is not at the usual place |
-| `revision` | | of the weights, in place of `--revision`: engines share pages only if it is the same |
+| `revision` | | of the weights, in place of `--revision`: only engines of the same share pages |
 | `pull_timeout_ms` | 1000 | deadline of a fetch from another node |
 """
 
