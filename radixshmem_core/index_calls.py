@@ -86,6 +86,10 @@ class IndexCalls:
         """The index for a second try."""
         if isinstance(error, RadixError):
             return self._attached_anew(index, error)
+        try:
+            index.total_blocks()  # the arguments are looked at first, whatever became of the index
+        except RadixError as gone:
+            return self._attached_anew(index, gone)
         return index
 
     def _ask(self, question: Callable[[_core.Index], int]) -> int:

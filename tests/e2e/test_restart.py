@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from e2e.harness import GEOMETRY, Process, ServerProcess, path_hashes
+from e2e.harness import GEOMETRY, Process, ServerProcess, eventually, path_hashes
 
 from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
@@ -183,3 +183,23 @@ def test_a_new_server_that_does_not_answer_is_none_yet(
             with pytest.raises(ServerNotReady, match="was replaced"):
                 client.query(path_hashes(2))
             assert client.query(path_hashes(2)).common_hit == 0
+
+
+def test_lists_find_the_new_server_too(region_name: str, start_server: StartServer) -> None:
+    """What the core refuses before it looks at the index must not hide that this one has ended."""
+    first = start_server()
+    first.event("waiting")
+    with RadixClient(region_name, GEOMETRY) as client:
+        assert client.query([1, 2, 3]).common_hit == 0
+        assert first.stop() == 0
+        second = start_server()
+        second.event("ready")  # the client's own thread has told it the geometry
+
+        def answers() -> bool:
+            try:
+                return client.query([1, 2, 3]).common_hit == 0
+            except ServerNotReady:
+                return False
+
+        eventually(answers, "the client goes on to the new server")
+        assert second.stop() == 0
