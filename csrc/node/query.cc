@@ -58,6 +58,7 @@ bool Hit::validate() const noexcept {
   // The caller has just copied bytes with plain loads: they must not sink below the versions.
   std::atomic_thread_fence(std::memory_order_acquire);
 #endif
+  if (pinned()) return session_->tree_->stands(match_);
   return session_->tree_->validate(match_, window);
 }
 

@@ -229,6 +229,12 @@ bool Tree::validate(const Match& match, const Window& window) const noexcept {
   return true;
 }
 
+bool Tree::stands(const Match& match) const noexcept {
+  const SegmentId deepest = match.steps.back().segment;
+  const std::uint64_t word = arena_.header(deepest)->head.load(std::memory_order_seq_cst);
+  return SegmentHead::unpack(word).live();
+}
+
 void Tree::touch(const Match& match, const Window& window) const noexcept {
   if (match.steps.empty()) return;
   const std::uint32_t now = clock();
