@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "slots/slot_store_header.h"
+#include "layout/slot_store_header.h"
 
 namespace radixshmem {
 namespace {

@@ -14,6 +14,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/numbers.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -30,20 +31,6 @@ constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 46;  // far beyond any a
 // A pending signal makes the kernel undo the call at hand: smaller steps get on between signals.
 constexpr std::uint64_t kLongestStep = std::uint64_t{64} << 20;
 constexpr std::uint64_t kShortestStep = std::uint64_t{1} << 20;
-
-class Fd final {
- public:
-  explicit Fd(int fd) noexcept : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  [[nodiscard]] int get() const noexcept { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Deletes the file of a create that did not come to its end.
 class FileGuard final {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "slots/stream_copy.h"
+#include "shm/stream_copy.h"
 
 namespace radixshmem {
 namespace {

@@ -19,8 +19,8 @@
 
 #include "base/error.h"
 #include "base/ids.h"
+#include "layout/slot_store_header.h"
 #include "shm/shared_region.h"
-#include "slots/slot_store_header.h"
 
 namespace radixshmem {
 

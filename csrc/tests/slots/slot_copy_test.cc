@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "slots/stream_copy.h"
+#include "shm/stream_copy.h"
 #include "tests/slots/slot_store_fixture.h"
 
 namespace radixshmem {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The radixshmem authors
-#include "slots/stream_copy.h"
+#include "shm/stream_copy.h"
 
 #include <cstdint>
 #include <cstring>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The radixshmem authors
-#include "slots/slot_store_header.h"
+#include "layout/slot_store_header.h"
 
 #include <algorithm>
 #include <new>

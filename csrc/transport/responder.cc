@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+#include "transport/responder.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "transport/answer_stream.h"
+#include "transport/stream_socket.h"
+
+namespace radixshmem {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kEvents = 16;
+constexpr int kSendsPerTurn = 2;  // then other streams get their turn
+constexpr std::uint64_t kWakeId = 0;
+
+struct Stream {
+  Stream(Fd given, const PeerRanges& ranges) : socket(std::move(given)), answer(ranges) {}
+
+  Fd socket;
+  AnswerStream answer;
+  std::uint32_t events = EPOLLIN;
+  Clock::time_point moved = Clock::now();
+};
+
+// What came of one turn of a stream.
+enum class Turn { kGoesOn, kEnded };
+
+// Returns: false at the end of the stream.
+bool receive(Stream& stream) {
+  const std::span<std::byte> room = stream.answer.room();
+  const ssize_t n = ::recv(stream.socket.get(), room.data(), room.size(), MSG_DONTWAIT);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  if (n == 0) return false;
+  stream.answer.received(static_cast<std::size_t>(n));
+  return true;
+}
+
+enum class Sent { kAll, kSome, kFailed };
+
+Sent send_output(Stream& stream) {
+  const std::span<const iovec> parts = stream.answer.output();
+  std::size_t wanted = 0;
+  for (const iovec& part : parts) wanted += part.iov_len;
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  const ssize_t n = ::sendmsg(stream.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n < 0) return errno == EAGAIN || errno == EINTR ? Sent::kSome : Sent::kFailed;
+  stream.answer.sent(static_cast<std::size_t>(n));
+  stream.moved = Clock::now();
+  return static_cast<std::size_t>(n) == wanted ? Sent::kAll : Sent::kSome;
+}
+
+Turn take_turn(Stream& stream) {
+  if (!stream.answer.answering()) {
+    if (!receive(stream)) return Turn::kEnded;
+    stream.moved = Clock::now();
+  }
+  for (int i = 0; i < kSendsPerTurn && stream.answer.answering(); ++i) {
+    const Sent sent = send_output(stream);
+    if (sent == Sent::kFailed) return Turn::kEnded;
+    if (sent == Sent::kSome) break;
+  }
+  const bool refused = stream.answer.refused() != Refusal::kNone && !stream.answer.answering();
+  return refused ? Turn::kEnded : Turn::kGoesOn;
+}
+
+}  // namespace
+
+// The thread holds the mutex while it works on streams, never while it waits.
+class Responder::Core final {
+ public:
+  Core(const PeerRanges& ranges, const ResponderOptions& options)
+      : options_(options), ranges_(ranges) {}
+
+  Result<> start();
+  Result<> add(int fd);
+  void set_ranges(const PeerRanges& ranges);
+  [[nodiscard]] ResponderFigures figures() const;
+  void stop();
+
+ private:
+  using Streams = std::unordered_map<std::uint64_t, Stream>;
+
+  void run();
+  void serve(std::uint64_t id);
+  Streams::iterator end(Streams::iterator at);
+  void account(const Stream& stream);
+  void drop_stalled();
+  [[nodiscard]] int wait_ms() const noexcept;
+
+  const ResponderOptions options_;
+  Fd epoll_;
+  Fd wake_;
+  std::thread thread_;
+
+  mutable std::mutex mutex_;
+  PeerRanges ranges_;
+  Streams streams_;
+  std::uint64_t last_id_ = kWakeId;
+  std::size_t busy_ = 0;           // streams in the middle of something
+  Clock::time_point next_look_{};  // for stalled ones
+  ResponderFigures figures_;
+  bool stopping_ = false;
+};
+
+Result<> Responder::Core::start() {
+  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  wake_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeId;
+  if (epoll_.get() < 0 || wake_.get() < 0 ||
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
+    return system_error("cannot start the responder of index reads (see `ulimit -n`)", errno);
+  }
+  // Signals are for the threads of the host program.
+  sigset_t all{};
+  sigset_t before{};
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread_.native_handle(), "radix-responder");
+  return Unit{};
+}
+
+Result<> Responder::Core::add(int fd) {
+  Result<Fd> socket = adopt_stream(fd);
+  if (!socket) return std::move(socket).error();
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return Error{ErrorCode::CLOSED, "the responder of index reads was stopped"};
+  if (streams_.size() >= options_.max_streams) {
+    ++figures_.refused_full;
+    return Error{ErrorCode::SYSTEM, "the responder of index reads has " +
+                                        std::to_string(streams_.size()) +
+                                        " streams, its limit: close idle ones"};
+  }
+  const std::uint64_t id = ++last_id_;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = id;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.value().get(), &event) != 0) {
+    return system_error("cannot watch an index stream", errno);
+  }
+  streams_.try_emplace(id, std::move(socket).value(), ranges_);
+  ++figures_.accepted;
+  return Unit{};
+}
+
+void Responder::Core::set_ranges(const PeerRanges& ranges) {
+  const std::lock_guard lock(mutex_);
+  for (auto at = streams_.begin(); at != streams_.end();) at = end(at);
+  ranges_ = ranges;
+}
+
+ResponderFigures Responder::Core::figures() const {
+  const std::lock_guard lock(mutex_);
+  ResponderFigures figures = figures_;
+  figures.streams = streams_.size();
+  for (const auto& [id, stream] : streams_) {
+    figures.reads += stream.answer.reads();
+    figures.read_bytes += stream.answer.read_bytes();
+  }
+  return figures;
+}
+
+void Responder::Core::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  ::eventfd_write(wake_.get(), 1);
+  if (thread_.joinable()) thread_.join();
+  set_ranges({});
+}
+
+void Responder::Core::run() {
+  std::array<epoll_event, kEvents> events;
+  int wait = -1;
+  for (;;) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), kEvents, wait);
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    for (int i = 0; i < count; ++i) serve(events[static_cast<std::size_t>(i)].data.u64);
+    if (busy_ != 0) drop_stalled();
+    wait = wait_ms();
+  }
+}
+
+// A stream may have been closed after its event was fetched: then there is none of this id.
+void Responder::Core::serve(std::uint64_t id) {
+  const auto found = streams_.find(id);
+  if (found == streams_.end()) return;
+  Stream& stream = found->second;
+  if (stream.answer.busy()) --busy_;
+  const Turn turn = take_turn(stream);
+  if (stream.answer.busy()) ++busy_;
+  if (turn == Turn::kEnded) {
+    end(found);
+    return;
+  }
+  const std::uint32_t wanted = stream.answer.answering() ? EPOLLOUT : EPOLLIN;
+  if (stream.events == wanted) return;
+  epoll_event event{};
+  event.events = stream.events = wanted;
+  event.data.u64 = id;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stream.socket.get(), &event);
+}
+
+// Also where a forked child holds a copy of the descriptor, the peer sees the end and no event
+// comes.
+Responder::Core::Streams::iterator Responder::Core::end(Streams::iterator at) {
+  const int fd = at->second.socket.get();
+  if (at->second.answer.busy()) --busy_;
+  account(at->second);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  ::shutdown(fd, SHUT_RDWR);
+  return streams_.erase(at);
+}
+
+// Adds what a stream that ends has done.
+void Responder::Core::account(const Stream& stream) {
+  figures_.reads += stream.answer.reads();
+  figures_.read_bytes += stream.answer.read_bytes();
+  switch (stream.answer.refused()) {
+    case Refusal::kNone:
+      break;
+    case Refusal::kMalformed:
+      ++figures_.refused_malformed;
+      break;
+    case Refusal::kOutOfRange:
+      ++figures_.refused_out_of_range;
+      break;
+    case Refusal::kNotServed:
+      ++figures_.refused_not_served;
+      break;
+  }
+}
+
+void Responder::Core::drop_stalled() {
+  const Clock::time_point now = Clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + options_.stall_timeout / 4;
+  const Clock::time_point oldest = now - options_.stall_timeout;
+  for (auto at = streams_.begin(); at != streams_.end();) {
+    if (!at->second.answer.busy() || at->second.moved > oldest) {
+      ++at;
+      continue;
+    }
+    ++figures_.dropped_stalled;
+    at = end(at);
+  }
+}
+
+// Returns: how long to wait for events before stalled streams are looked for.
+int Responder::Core::wait_ms() const noexcept {
+  return busy_ == 0 ? -1 : static_cast<int>(options_.stall_timeout.count() / 4 + 1);
+}
+
+Responder::Responder(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Responder::~Responder() {
+  stop();
+}
+
+Result<std::unique_ptr<Responder>> Responder::start(const PeerRanges& ranges,
+                                                    const ResponderOptions& options) {
+  auto core = std::make_unique<Core>(ranges, options);
+  if (Result<> started = core->start(); !started) return std::move(started).error();
+  return std::unique_ptr<Responder>(new Responder(std::move(core)));
+}
+
+Result<> Responder::add(int fd) {
+  return core_->add(fd);
+}
+void Responder::set_ranges(const PeerRanges& ranges) {
+  core_->set_ranges(ranges);
+}
+ResponderFigures Responder::figures() const {
+  return core_->figures();
+}
+void Responder::stop() {
+  core_->stop();
+}
+
+}  // namespace radixshmem
