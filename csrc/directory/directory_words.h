@@ -81,15 +81,23 @@ struct KeyPlace {
   }
 };
 
-[[nodiscard]] constexpr KeyPlace place_of(BlockHash key, std::uint64_t digest) noexcept {
-  const std::uint64_t a = mix_hash(key ^ digest);
-  const std::uint64_t b = mix_hash(a + 0x9e3779b97f4a7c15u);
+// Returns: what stands for a key in a directory of this digest.
+[[nodiscard]] constexpr std::uint64_t key_id(BlockHash key, std::uint64_t digest) noexcept {
+  return mix_hash(key ^ digest);
+}
+
+[[nodiscard]] constexpr KeyPlace place_of_id(std::uint64_t id) noexcept {
+  const std::uint64_t b = mix_hash(id + 0x9e3779b97f4a7c15u);
   KeyPlace place;
-  place.tag = static_cast<std::uint32_t>(a & kMaxPublishedSegment);
+  place.tag = static_cast<std::uint32_t>(id & kMaxPublishedSegment);
   if (place.tag == 0) place.tag = 1;
-  place.shard = static_cast<std::uint16_t>(a >> 48);
+  place.shard = static_cast<std::uint16_t>(id >> 48);
   place.mix = {b, mix_hash(b)};
   return place;
+}
+
+[[nodiscard]] constexpr KeyPlace place_of(BlockHash key, std::uint64_t digest) noexcept {
+  return place_of_id(key_id(key, digest));
 }
 
 // Returns: g, the distance of key positions.

@@ -15,9 +15,9 @@ namespace {
 constexpr std::uint64_t kPageBytes = std::uint64_t{kPageUnits} * kUnitBytes;
 constexpr std::uint64_t kPageAlign = 4096;
 constexpr std::uint64_t kRegionAlign = std::uint64_t{2} << 20;
-// Shard map (65,536 shards x 2 ranks) plus 1,024 peers of 256 bytes.
-constexpr std::uint64_t kPeerTableBytes = (std::uint64_t{256} << 10) + 1024 * 256;
 constexpr std::uint64_t kDirectoryBytesPerBlock = 2;
+constexpr std::uint64_t kMinDirectoryBytes = 64 << 10;
+constexpr std::uint64_t kMaxDirectoryBytes = std::uint64_t{128} << 30;  // lines fit 32 bits
 // One class-1 segment per slot is 64 bytes; paths of two blocks take 96 per slot.
 constexpr std::uint64_t kArenaBytesPerSlot = 96;
 
@@ -56,6 +56,10 @@ Result<> validate(const IndexPlan& plan) {
   if (plan.lock_timeout_ms < 50) {
     return bad_plan("lock_timeout_ms", plan.lock_timeout_ms, "must be at least 50");
   }
+  const std::uint64_t directory = plan.directory_bytes;
+  if (directory != 0 && (directory < kPageAlign || directory > kMaxDirectoryBytes)) {
+    return bad_plan("directory_bytes", directory, "must be in [4096, 128 GiB] or 0 (chosen)");
+  }
   if (plan.identity.size() > kMaxIdentityBytes) {
     return bad_plan("identity", plan.identity.size(), "bytes exceed 1 MiB (a long fingerprint?)");
   }
@@ -75,7 +79,7 @@ void add_areas(const IndexPlan& plan, IndexLayout& layout) {
     at += size;
   };
   add(AreaKind::kPeerTable, kPeerTableBytes);
-  add(AreaKind::kDirectory, full * kDirectoryBytesPerBlock);
+  add(AreaKind::kDirectory, std::uint64_t{layout.directory_lines} * kCacheLine);
   add(AreaKind::kArena, pages * kPageBytes);
   add(AreaKind::kSideBlocks, std::uint64_t{layout.side_blocks} * layout.side_bytes);
   add(AreaKind::kTable, std::uint64_t{layout.table_lines_max} * kCacheLine);
@@ -147,6 +151,11 @@ Result<IndexLayout> IndexLayout::from_plan(const IndexPlan& plan) {
   layout.table_lines_initial = static_cast<std::uint32_t>(
       std::bit_ceil(std::max<std::uint64_t>(8, full * 2 / (std::uint64_t{s} * 8))));
   layout.table_lines_initial = std::min(layout.table_lines_initial, layout.table_lines_max);
+
+  const std::uint64_t directory =
+      plan.directory_bytes != 0 ? plan.directory_bytes
+                                : std::max(full * kDirectoryBytesPerBlock, kMinDirectoryBytes);
+  layout.directory_lines = static_cast<std::uint32_t>(round_up(directory, kPageAlign) / kCacheLine);
 
   add_areas(plan, layout);
   return layout;

@@ -8,7 +8,8 @@
 //                              scratch | identity
 //
 // Everything is sized here from the slot counts, reserved at start and never moved: a full pool is
-// an error code later, never a crash. The peer table and the directory are reserved, not used yet.
+// an error code later, never a crash. Without a cluster the peer table and the directory stay
+// zeros.
 #pragma once
 
 #include <array>
@@ -30,7 +31,8 @@ struct IndexPlan {
   std::uint32_t max_pins = 8192;         // per client
   std::uint32_t ring_entries = 1 << 16;  // a power of two
   std::uint32_t lock_timeout_ms = 1000;
-  std::string identity;  // opaque: what the slots mean; compared by the caller
+  std::uint64_t directory_bytes = 0;  // 0 = 2 per full slot, 64 KiB at least
+  std::string identity;               // opaque: what the slots mean; compared by the caller
 
   // Entries of the client table: the server's, one per client, and the last one for whoever looks
   // at an index whose table is full.
@@ -91,6 +93,8 @@ inline constexpr std::uint64_t kClientEntryBytes = 320;
 inline constexpr std::uint64_t kRingEntryBytes = 24;
 inline constexpr std::uint64_t kPageEntryBytes = 32;
 inline constexpr std::uint64_t kHeaderBytes = 4096;
+// Shard map (65,536 shards x 2 ranks), own record, 1,023 peers of 256 bytes.
+inline constexpr std::uint64_t kPeerTableBytes = (std::uint64_t{256} << 10) + 1024 * 256;
 inline constexpr std::uint64_t kMaxIdentityBytes = 1 << 20;
 
 struct IndexLayout {
@@ -100,6 +104,7 @@ struct IndexLayout {
   std::uint32_t side_bytes = 0;
   std::uint32_t table_lines_initial = 0;  // powers of two
   std::uint32_t table_lines_max = 0;
+  std::uint32_t directory_lines = 0;  // 64 bytes each
   std::uint64_t peer_readable_bytes = 0;
   std::uint64_t region_bytes = 0;
   std::vector<Area> areas;  // in address order

@@ -25,7 +25,7 @@ const RegionHeader& header_of(const std::byte* base) noexcept {
 }  // namespace
 
 std::uint64_t layout_version() noexcept {
-  constexpr std::uint64_t kProtocol = 2;  // raise when the meaning of a word changes
+  constexpr std::uint64_t kProtocol = 3;  // raise when the meaning of a word changes
   std::uint64_t digest = extend_digest(
       kDigestStart, {kProtocol, sizeof(RegionHeader), offsetof(RegionHeader, areas), kUnitBytes,
                      kPageUnits, kSegmentHeaderBytes, kSideHeaderBytes, kControlBytes, kUndoEntries,
@@ -59,6 +59,7 @@ void write_header(std::byte* base, const IndexPlan& plan, const IndexLayout& lay
   header.ring_entries = plan.ring_entries;
   header.lock_timeout_ms = plan.lock_timeout_ms;
   header.rank = 0;
+  header.directory_lines = layout.directory_lines;
   header.area_count = static_cast<std::uint32_t>(layout.areas.size());
   for (std::size_t i = 0; i < layout.areas.size(); ++i) {
     const Area& area = layout.areas[i];
@@ -114,6 +115,7 @@ Result<HeaderView> read_header(std::span<const std::byte> region, std::string_vi
   plan.max_pins = header.max_pins;
   plan.ring_entries = header.ring_entries;
   plan.lock_timeout_ms = header.lock_timeout_ms;
+  plan.directory_bytes = std::uint64_t{header.directory_lines} * kCacheLine;
   if (header.identity_bytes > kMaxIdentityBytes) {
     return Error{ErrorCode::CORRUPT, who + " claims an identity of " +
                                          std::to_string(header.identity_bytes) + " bytes"};

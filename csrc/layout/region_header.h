@@ -61,7 +61,7 @@ struct RegionHeader {
   std::uint32_t ring_entries;
   std::uint32_t lock_timeout_ms;
   std::uint32_t rank;
-  std::uint32_t unused;
+  std::uint32_t directory_lines;
   AreaRecord areas[kMaxAreas];
 };
 static_assert(std::is_standard_layout_v<RegionHeader>);

@@ -142,6 +142,14 @@ WORD_FIELDS = {
     ("pin", "segment"): "PinWord{1, 0, 0}.pack()",
     ("pin", "depth"): "PinWord{0, 1, 0}.pack()",
     ("pin", "mask"): "PinWord{0, 0, 1}.pack()",
+    ("directory word 0", "tag"): "DirectoryEntry{1, 0, 0, 0, {}, {}}.word0()",
+    ("directory word 0", "aux"): "DirectoryEntry{0, 1, 0, 0, {}, {}}.word0()",
+    ("directory word 0", "rank"): "DirectoryEntry{0, 0, 1, 0, {}, {}}.word0()",
+    ("directory word 0", "incarnation"): "DirectoryEntry{0, 0, 0, 1, {}, {}}.word0()",
+    ("directory word 1", "segment"): "DirectoryEntry{0, 0, 0, 0, {1, 0}, {}}.word1()",
+    ("directory word 1", "segment class"): "DirectoryEntry{0, 0, 0, 0, {0, 1}, {}}.word1()",
+    ("directory word 1", "parent"): "DirectoryEntry{0, 0, 0, 0, {}, {1, 0}}.word1()",
+    ("directory word 1", "parent class"): "DirectoryEntry{0, 0, 0, 0, {}, {0, 1}}.word1()",
 }
 
 
@@ -162,6 +170,7 @@ def test_offsets_sizes_and_bits_are_those_of_the_headers() -> None:
         claims.append(f"{value} == std::uint64_t{{1}} << {words[key].split('.')[-1]}")
     assert len(claims) > 150
     source = [
+        '#include "directory/peer_table.h"',
         '#include "tree/control.h"',
         '#include "tree/hash_table.h"',
         '#include "tree/side_pool.h"',

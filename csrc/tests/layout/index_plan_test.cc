@@ -89,6 +89,20 @@ TEST(IndexLayoutTest, SideBlocksExistOnlyWithAuxPools) {
   EXPECT_EQ(both.side_bytes - kSideHeaderBytes, 2 * (swa.side_bytes - kSideHeaderBytes));
 }
 
+TEST(IndexLayoutTest, TheDirectoryFollowsTheSlotsUnlessGiven) {
+  const auto lines = [](std::uint32_t full, std::uint64_t bytes) {
+    IndexPlan plan = small_plan(full);
+    plan.directory_bytes = bytes;
+    const IndexLayout layout = layout_of(plan);
+    EXPECT_EQ(layout.area(AreaKind::kDirectory).bytes, std::uint64_t{layout.directory_lines} * 64);
+    return layout.directory_lines;
+  };
+  EXPECT_EQ(lines(1, 0), 1024u) << "64 KiB";
+  EXPECT_EQ(lines(2'048'000, 0), 64'000u) << "2 bytes per slot";
+  EXPECT_EQ(lines(1'000'000, 4096), 64u);
+  EXPECT_EQ(lines(1, 5000), 128u) << "whole pages";
+}
+
 TEST(IndexLayoutTest, LargePlansStayInRange) {
   IndexPlan plan = small_plan(0x3fffffef);
   plan.segment_blocks = 64;
@@ -118,6 +132,9 @@ TEST(IndexLayoutTest, RefusesImpossiblePlansNamingFieldAndValue) {
       {"ring_entries", "1536", [](IndexPlan& p) { p.ring_entries = 1536; }},
       {"ring_entries", "512", [](IndexPlan& p) { p.ring_entries = 512; }},
       {"lock_timeout_ms", "49", [](IndexPlan& p) { p.lock_timeout_ms = 49; }},
+      {"directory_bytes", "4095", [](IndexPlan& p) { p.directory_bytes = 4095; }},
+      {"directory_bytes", "137438953473",
+       [](IndexPlan& p) { p.directory_bytes = (std::uint64_t{128} << 30) + 1; }},
       {"identity", "1048577", [](IndexPlan& p) { p.identity.assign(kMaxIdentityBytes + 1, 'x'); }},
   };
   for (const Case& c : cases) {

@@ -45,6 +45,7 @@ TEST_F(RegionHeaderTest, APublishedHeaderGivesBackItsPlan) {
   EXPECT_EQ(plan.max_pins, plan_.max_pins);
   EXPECT_EQ(plan.ring_entries, plan_.ring_entries);
   EXPECT_EQ(plan.lock_timeout_ms, plan_.lock_timeout_ms);
+  EXPECT_EQ(view.value().layout.directory_lines, layout_.directory_lines);
   EXPECT_EQ(view.value().layout.region_bytes, layout_.region_bytes);
   EXPECT_EQ(header().incarnation.load(), 77u);
   EXPECT_EQ(header().state.load(), static_cast<std::uint32_t>(RegionState::kReady));
@@ -96,6 +97,8 @@ TEST_F(RegionHeaderTest, EveryLieOfTheHeaderIsFound) {
       {"clients", [](RegionHeader& h) { h.max_clients = 0xffffffffu; }},
       {"pins", [](RegionHeader& h) { h.max_pins = 0; }},
       {"ring", [](RegionHeader& h) { h.ring_entries = 3; }},
+      {"directory", [](RegionHeader& h) { h.directory_lines += 64; }},
+      {"directory huge", [](RegionHeader& h) { h.directory_lines = 0xffffffffu; }},
       {"area count", [](RegionHeader& h) { h.area_count = 0xffffffffu; }},
       {"fewer areas", [](RegionHeader& h) { h.area_count -= 1; }},
       {"area kind", [](RegionHeader& h) { h.areas[2].kind = 99; }},
