@@ -75,6 +75,7 @@ $(STAMPS)/installed: $(STAMPS)/venv pyproject.toml $(NATIVE)
 
 $(STAMPS)/test: $(STAMPS)/installed
 	$(BEGIN) "installing the tools of the tests"
+	@PYTHON="$(PYTHON)" sh scripts/setup_system.sh etcd
 	@$(INSTALL) -e '.[test]'
 	$(END)
 

@@ -4,7 +4,9 @@
 #
 # Makes sure that the tools which are not Python packages are there. On Debian and Ubuntu as root it
 # installs what is missing; elsewhere it says what to install.
-# Usage: scripts/setup_system.sh [sglang]    with what SGLang compiles against at its first request
+# Usage: scripts/setup_system.sh [etcd|sglang]
+#   etcd: with the etcd and openssl that tests start, on ports of their own
+#   sglang: with what SGLang compiles against at its first request
 set -eu
 WITH="${1:-}"
 PYTHON="${PYTHON:-python3}"
@@ -21,6 +23,8 @@ missing() {
 assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null ||
     echo python3-dev
   printf '#include <gtest/gtest.h>\n' | g++ -x c++ -fsyntax-only - 2>/dev/null || echo libgtest-dev
+  [ "$WITH" != etcd ] || command -v etcd >/dev/null || echo etcd-server
+  [ "$WITH" != etcd ] || command -v openssl >/dev/null || echo openssl
   [ "$WITH" != sglang ] || has_openssl || echo libssl-dev
 }
 

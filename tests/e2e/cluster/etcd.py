@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""A real etcd server on a free loopback port, for tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.harness import DEADLINE_S
+
+__all__ = ["EtcdServer"]
+
+_TRIES = 5  # a port that was free may be taken when etcd binds it
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EtcdServer:
+    """One etcd. It keeps its port over `stop` and `start`; its leases may be as short as 1 s."""
+
+    def __init__(self, directory: Path, tls: Sequence[str] = ()) -> None:
+        self._directory = directory
+        self._data = directory / "etcd"
+        self._scheme = "https" if tls else "http"
+        self._tls = list(tls)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = False
+        for _ in range(_TRIES):
+            self.port, self._peer_port = _free_port(), _free_port()
+            if self._try_start():
+                self._started = True
+                return
+        raise AssertionError(self._log())
+
+    @property
+    def url(self) -> str:
+        return f"etcd://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        assert self._try_start(), self._log()
+
+    def stop(self, number: int = signal.SIGKILL) -> None:
+        """End it by its id. Its data stay."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(DEADLINE_S)
+            self._process = None
+
+    def wipe(self) -> None:
+        """Begin again with nothing."""
+        self.stop()
+        shutil.rmtree(self._data)
+        self.start()
+
+    def freeze(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def _try_start(self) -> bool:
+        client = f"{self._scheme}://127.0.0.1:{self.port}"
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        command = [
+            *("etcd", "--name", "test", "--data-dir", str(self._data)),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"test={peer}", "--heartbeat-interval", "20"),
+            *("--election-timeout", "200", "--logger", "zap", "--log-level", "warn"),
+            *self._tls,
+        ]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")}
+        with open(self._directory / "etcd.log", "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        deadline = time.monotonic() + DEADLINE_S
+        while self._process.poll() is None:
+            assert time.monotonic() < deadline, self._log()
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return True
+            time.sleep(0.02)
+        self._process = None
+        return False
+
+    def _log(self) -> str:
+        return f"etcd does not start:\n{(self._directory / 'etcd.log').read_text()[-2000:]}"
