@@ -8,10 +8,12 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,7 +66,7 @@ class PeerMemory final {
  public:
   static constexpr std::uint64_t kIncarnation = 0x1234'5678'9abc'def0;
   static constexpr std::uint64_t kNonce = 99;
-  static constexpr std::uint64_t kSlotsBytes = std::uint64_t{8} << 20;
+  static constexpr std::uint64_t kSlotsBytes = std::uint64_t{2} << 20;
   static constexpr std::uint64_t kPatternFrom = kHeaderBytes;  // in the index
 
   PeerMemory()
@@ -74,15 +76,13 @@ class PeerMemory final {
         store_(plan_store({{{256, kSlotsBytes / 256}, {}, {}}}, 4096, kNonce, 4096).value()),
         index_(SharedRegion::create(index_name_, layout_.region_bytes).value()),
         data_(SharedRegion::create(data_name_, store_.region_bytes()).value()) {
+    RADIX_CHECK(layout_.peer_readable_bytes <= kSlotsBytes, layout_.peer_readable_bytes);
     write_header(index_.base(), small_plan(64), layout_, kIncarnation);
     publish_header(index_.base());
     write_store_header(data_.base(), store_);
-    for (std::uint64_t i = kPatternFrom; i < layout_.peer_readable_bytes; ++i) {
-      index_.base()[i] = byte_at(PeerRegion::kIndex, i);
-    }
-    for (std::uint64_t i = 0; i < kSlotsBytes; ++i) {
-      data_.base()[store_.data_offset + i] = byte_at(PeerRegion::kSlots, i);
-    }
+    std::memcpy(index_.base() + kPatternFrom, pattern(PeerRegion::kIndex) + kPatternFrom,
+                layout_.peer_readable_bytes - kPatternFrom);
+    std::memcpy(data_.base() + store_.data_offset, pattern(PeerRegion::kSlots), kSlotsBytes);
   }
   ~PeerMemory() {
     (void)SharedRegion::unlink(index_name_);
@@ -91,10 +91,22 @@ class PeerMemory final {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
+  // What the bytes of a region are, from its begin on.
+  [[nodiscard]] static const std::byte* pattern(PeerRegion region) {
+    static const auto patterns = [] {
+      std::array<std::vector<std::byte>, 2> made;
+      std::mt19937 random(1);
+      for (auto& bytes : made) {
+        for (std::uint64_t i = 0; i < kSlotsBytes; ++i) {
+          bytes.push_back(static_cast<std::byte>(random()));
+        }
+      }
+      return made;
+    }();
+    return patterns[static_cast<std::size_t>(region)].data();
+  }
   [[nodiscard]] static std::byte byte_at(PeerRegion region, std::uint64_t offset) {
-    const std::uint64_t x =
-        (offset + 1) * (region == PeerRegion::kIndex ? 0x9e37'79b9 : 0x85eb'ca6b);
-    return static_cast<std::byte>(x >> 13 ^ x >> 24);
+    return pattern(region)[offset];
   }
   [[nodiscard]] std::uint64_t index_bytes() const { return layout_.peer_readable_bytes; }
   [[nodiscard]] std::byte* index() const { return index_.base(); }
@@ -162,11 +174,8 @@ class Reads final {
   [[nodiscard]] std::size_t wrong() const {
     std::size_t count = 0;
     for (const ReadOp& op : ops_) {
-      for (std::uint32_t i = 0; i < op.length; ++i) {
-        if (op.to[i] == PeerMemory::byte_at(op.region, op.offset + i)) continue;
-        ++count;
-        break;
-      }
+      const std::byte* const wanted = PeerMemory::pattern(op.region) + op.offset;
+      if (std::memcmp(op.to, wanted, op.length) != 0) ++count;
     }
     return count;
   }

@@ -131,7 +131,7 @@ TEST_F(ResponderTest, refuses_malformed_requests_and_ends_the_stream) {
       {{0, 0, 0}},
       {{0, 8, 2}},
       {{0, kMaxReadBytes + 1, 1}},
-      std::vector<ReadRequest>(129, {0, PeerMemory::kSlotsBytes, 1}),  // more than 1 GiB in sum
+      std::vector<ReadRequest>(513, {0, PeerMemory::kSlotsBytes, 1}),  // more than 1 GiB in sum
   };
   for (const auto& body : bodies) EXPECT_EQ(refusal(header_for(body), body), Refusal::kMalformed);
   expect_figure(&ResponderFigures::refused_malformed, bad.size() + bodies.size());
