@@ -206,10 +206,8 @@ class EtcdRegistry:
         rank_key = f"{self._ranks}{member.rank}"
         conditions = [
             _unchanged(node_key, holder.revision if holder else 0),
-            _unchanged(rank_key, owner[1] if owner else 0),
+            _unchanged(rank_key, owner[1] if owner else 0),  # each join writes it
         ]
-        if owner is not None and owner[0].node != member.node:
-            conditions.append(_unchanged(self._nodes + owner[0].node, 0))  # it has not come back
         record = msgspec.json.encode(_Record(member=member, process=this_process()))
         puts = [_put(node_key, record, lease), _put(rank_key, member.node)]
         return bool(self._etcd.transact(conditions, puts).get("succeeded"))

@@ -74,8 +74,9 @@ class Registry(Protocol):
     def join(self, node: str, instance: int, address: str, port: int) -> Member:
         """Become a member, with the rank that the name had before if nobody else took it.
 
-        NameTaken if another living instance has the name. May be repeated, e.g. after `renew`
-        has returned False; then the rank may be another one.
+        NameTaken if another living instance has the name; where that can be told only by its
+        lease, this waits until it should have run out. May be repeated, e.g. after `renew` has
+        returned False; then the rank may be another one.
         """
 
     def renew(self) -> bool:

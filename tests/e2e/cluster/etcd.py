@@ -30,6 +30,7 @@ class EtcdServer:
     """One etcd. It keeps its port over `stop` and `start`; its leases may be as short as 1 s."""
 
     def __init__(self, directory: Path, tls: Sequence[str] = ()) -> None:
+        assert shutil.which("etcd"), "no etcd; run `sh scripts/setup_system.sh etcd`"
         self._directory = directory
         self._data = directory / "etcd"
         self._scheme = "https" if tls else "http"

@@ -17,7 +17,9 @@ from e2e.cluster.etcd import EtcdServer
 from e2e.harness import eventually
 from etcd3gw.client import Etcd3Client
 
+from radixshmem_core.cluster.etcd_registry import EtcdRegistry
 from radixshmem_core.cluster.registry import (
+    Member,
     Registry,
     RegistryOptions,
     RegistryUnavailable,
@@ -128,6 +130,27 @@ def test_another_endpoint_takes_over(etcd: EtcdServer) -> None:
     with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1:1, \[::1\]:1 answers"):
         dead.members()
     dead.close()
+
+
+def test_a_claim_made_on_old_knowledge_fails(etcd: EtcdServer, backend: EtcdBackend) -> None:
+    slow = EtcdRegistry([f"127.0.0.1:{etcd.port}"], backend.cluster_id, 30, RegistryOptions())
+    lease = slow._grant()
+
+    def member(node: str, rank: int) -> Member:
+        return Member(node=node, rank=rank, instance=7, address="::1", port=1, joined_s=0.0)
+
+    gone = joined(backend, "gone", 2)
+    gone.leave()
+    nodes, owners = slow._nodes_and_owners()
+    assert (nodes, list(owners)) == ({}, [0])
+    backend.ttl_s = 30
+    joined(backend, "here", 1)
+    assert not slow._claim(member("here", 5), lease, None, None)  # the name was taken
+    assert not slow._claim(member("x", 1), lease, None, None)  # the rank was taken
+    joined(backend, "gone", 3)
+    assert not slow._claim(member("x", 0), lease, None, owners[0])  # its owner came back
+    assert slow._claim(member("x", 2), lease, None, None)
+    slow.close()
 
 
 def test_clusters_do_not_see_each_other(etcd: EtcdServer) -> None:
