@@ -8,7 +8,8 @@
 //      more than kMaxFirstKeys of them every nth key first, then the rest: one round more)
 //   2  the segments, and their parents, that the entries name for the holder of the deepest key; an
 //      earlier key that it is not named for may be served by another holder
-//   3  for each hole in what was verified: the parent of the segment behind it, and the lines of the
+//   3  for each hole in what was verified: the parent of the segment behind it, and the lines of
+//   the
 //      holder's tree table; the same behind the end, if the path goes on there
 //   4  the segments that these lines name
 //   5  SWA, MAMBA: the side blocks

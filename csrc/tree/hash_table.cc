@@ -125,7 +125,7 @@ void HashTable::grow() noexcept {
       upper.store(0, kRelease);  // nobody has looked at it yet: what it holds may be damage
       const std::uint64_t word = lines_[l].entry[i].load(kRelaxed);
       if (word == 0) continue;
-      const Probe p = probe(key_of(word), new_mask);
+      const Probe p = table_probe(key_of(word), new_mask);
       const std::uint32_t home = (p.line[0] & old_mask) == l ? p.line[0] : p.line[1];
       if (home == l) continue;
       upper.store(word, kRelease);

@@ -29,19 +29,30 @@ struct alignas(kCacheLine) TableLine {
 };
 static_assert(sizeof(TableLine) == kCacheLine);
 
+// Where a key may lie in a table, also in that of a peer.
+struct TableProbe {
+  std::uint32_t tag;
+  std::uint32_t line[2];
+};
+// Requires: `mask` + 1 is the number of lines, a power of two.
+[[nodiscard]] constexpr TableProbe table_probe(BlockHash key, std::uint32_t mask) noexcept {
+  constexpr std::uint32_t kPageLineMask = 4096 / kCacheLine - 1;
+  const std::uint64_t mixed = mix_hash(key);
+  const auto first = static_cast<std::uint32_t>(mixed);
+  const auto other = static_cast<std::uint32_t>(mixed >> 32);
+  const std::uint32_t second = (first & ~kPageLineMask) | (other & kPageLineMask);
+  return {other, {first & mask, second & mask}};
+}
+
 class HashTable final {
  public:
   HashTable(TableRoot* root, TableLine* lines, std::uint32_t max_lines, PageArena* arena,
             UndoLog* log, WorkCounters* work) noexcept
       : root_(root), lines_(lines), max_lines_(max_lines), arena_(arena), log_(log), work_(work) {}
 
-  // Where a key may lie.
-  struct Probe {
-    std::uint32_t tag;
-    std::uint32_t line[2];
-  };
+  using Probe = TableProbe;
   [[nodiscard]] Probe probe(BlockHash key) const noexcept {
-    return probe(key, line_mask(std::memory_order_acquire));
+    return table_probe(key, line_mask(std::memory_order_acquire));
   }
   [[nodiscard]] const TableLine& line(std::uint32_t index) const noexcept { return lines_[index]; }
   [[nodiscard]] std::uint32_t lines_in_use() const noexcept {
@@ -100,18 +111,9 @@ class HashTable final {
   [[nodiscard]] std::uint32_t max_lines() const noexcept { return max_lines_; }
 
  private:
-  static constexpr std::uint32_t kPageLineMask = 4096 / kCacheLine - 1;
-
   // Readers believe nothing: a damaged mask must not lead out of the table.
   [[nodiscard]] std::uint32_t line_mask(std::memory_order order) const noexcept {
     return root_->line_mask.load(order) & (max_lines_ - 1);
-  }
-  [[nodiscard]] static Probe probe(BlockHash key, std::uint32_t mask) noexcept {
-    const std::uint64_t mixed = mix_hash(key);
-    const auto first = static_cast<std::uint32_t>(mixed);
-    const auto other = static_cast<std::uint32_t>(mixed >> 32);
-    const std::uint32_t second = (first & ~kPageLineMask) | (other & kPageLineMask);
-    return {other, {first & mask, second & mask}};
   }
   void put(std::atomic<std::uint64_t>& entry, std::uint64_t word, bool logged) noexcept;
   [[nodiscard]] bool put_in_line(const Probe& p, std::uint64_t word, bool logged) noexcept;
