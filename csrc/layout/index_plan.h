@@ -90,7 +90,7 @@ inline constexpr std::uint64_t kControlBytes = 4096;
 inline constexpr std::uint64_t kUndoEntries = 16384;
 inline constexpr std::uint64_t kUndoLogBytes = 64 + 16 * kUndoEntries;
 inline constexpr std::uint64_t kClientEntryBytes = 320;
-inline constexpr std::uint64_t kRingEntryBytes = 24;
+inline constexpr std::uint64_t kRingEntryBytes = 32;
 inline constexpr std::uint64_t kPageEntryBytes = 32;
 inline constexpr std::uint64_t kHeaderBytes = 4096;
 // Shard map (65,536 shards x 2 ranks), own record, 1,023 peers of 256 bytes.

@@ -36,9 +36,13 @@ std::size_t ChangeRing::drain(Cursor& cursor, std::span<Change> out, bool& resyn
     const std::uint64_t hash = entry.hash.load(std::memory_order_acquire);
     const std::uint64_t parent = entry.parent.load(std::memory_order_acquire);
     const std::uint64_t what = entry.what.load(std::memory_order_acquire);
+    const std::uint64_t segment = entry.segment.load(std::memory_order_acquire);
     out[count++] = {static_cast<ChangeKind>(what & 0xff),
-                    static_cast<Component>((what >> 8) & 0xff), static_cast<Position>(what >> 32),
-                    hash, parent};
+                    static_cast<Component>((what >> 8) & 0xff),
+                    static_cast<Position>(what >> 32),
+                    hash,
+                    parent,
+                    static_cast<SegmentId>(segment)};
     ++cursor.next;
   }
   if (lapped(root_->reserved.load(std::memory_order_relaxed))) return give_up();

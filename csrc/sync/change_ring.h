@@ -4,7 +4,7 @@
 // What changed in the tree: a ring in shared memory, written by the lock holder, read by any
 // process without a lock. KV events and the directory publisher are its consumers.
 //
-//   entry  hash | parent hash | position:32 | tenant:16 | component:8 | kind:8      24 B
+//   entry  hash | parent hash | position:32 | tenant:16 | component:8 | kind:8 | segment      32 B
 //
 // Order, for a batch of n: reserved = head + n, the entries, head += n (all release). Killed before
 // the last: consumers never see the batch, the next writer overwrites it; `reserved` never falls. A
@@ -31,13 +31,15 @@ struct Change {
   Component component{};
   Position position = 0;
   BlockHash hash = 0;
-  BlockHash parent = 0;  // 0 where unknown: removals, and the block at position 0
+  BlockHash parent = 0;   // 0 where unknown: removals, and the block at position 0
+  SegmentId segment = 0;  // that has or had the block; a hint: it may be another one by now
 };
 
 struct RingEntry {
   std::atomic<std::uint64_t> hash;
   std::atomic<std::uint64_t> parent;
   std::atomic<std::uint64_t> what;
+  std::atomic<std::uint64_t> segment;
 };
 static_assert(sizeof(RingEntry) == kRingEntryBytes);
 
@@ -73,6 +75,7 @@ class ChangeRing final {
                            static_cast<std::uint64_t>(change.component) << 8 |
                            static_cast<std::uint64_t>(change.kind),
                        kRelease);
+      entry.segment.store(change.segment, kRelease);
     }
     void finish() noexcept { root_->head.store(next_, std::memory_order_release); }
 

@@ -102,9 +102,10 @@ bool Tree::free_words(AuxBatch& batch) noexcept {
     log_.store_aux(sides_.word(taken.side, taken.pool, taken.entry), cleared_aux(taken.old));
     freeing[static_cast<std::size_t>(c)].add(AuxWord::slot(taken.old));
     fault_point(FaultPoint::aux_evict_owner);
-    const Segment holder = segment(sides_.block(taken.side).segment.load(kRelaxed));
+    const SegmentId id = sides_.block(taken.side).segment.load(kRelaxed);
+    const Segment holder = segment(id);
     ring_.publish(
-        {ChangeKind::kRemoved, c, holder.start() + taken.entry, holder.hash(taken.entry), 0});
+        {ChangeKind::kRemoved, c, holder.start() + taken.entry, holder.hash(taken.entry), 0, id});
     sides_.add_count(taken.side, taken.pool, -1);
   }
   finish(freeing);

@@ -76,7 +76,8 @@ InsertOutcome Tree::insert_aux(Component c, std::span<const BlockHash> hashes,
         AuxWord::present(sides_.word(side, aux_index(c), p - holder.start()).load(kRelaxed))) {
       continue;  // the existing slot wins
     }
-    const Change stored{ChangeKind::kStored, c, p, hashes[p], p > 0 ? hashes[p - 1] : BlockHash{0}};
+    const Change stored{
+        ChangeKind::kStored, c, p, hashes[p], p > 0 ? hashes[p - 1] : BlockHash{0}, id};
     if (!attach_aux(c, id, stored, static_cast<SlotId>(slot), found.deepest)) {
       out.error = ErrorCode::MEMPOOL_FULL;
       break;
@@ -115,7 +116,7 @@ void Tree::free_aux(SegmentId id, std::uint32_t from, std::uint32_t to, bool pub
       freeing[static_cast<std::size_t>(c)].add(AuxWord::slot(old));
       --removed;
       if (publish) {
-        ring_.publish({ChangeKind::kRemoved, c, cut.start() + i, cut.hash(i), 0});
+        ring_.publish({ChangeKind::kRemoved, c, cut.start() + i, cut.hash(i), 0, id});
       }
     }
     if (removed == 0) continue;

@@ -145,7 +145,7 @@ std::uint32_t Tree::free_victim(const Victim& victim, Grant* grant) noexcept {
   }
   ChangeRing::Batch events(&ring_, blocks);
   for (std::uint32_t i = victim.keep; i < victim.count; ++i) {
-    events.add({ChangeKind::kRemoved, Component::kFull, start + i, cut.hash(i), 0});
+    events.add({ChangeKind::kRemoved, Component::kFull, start + i, cut.hash(i), 0, id});
   }
   events.finish();
   fault_point(FaultPoint::evict_published);

@@ -58,11 +58,12 @@ Tree::Walk Tree::walk(std::span<const BlockHash> hashes) const noexcept {
   return result;
 }
 
-void Tree::publish_stored(std::span<const BlockHash> hashes, Position at, Position end) noexcept {
+void Tree::publish_stored(SegmentId id, std::span<const BlockHash> hashes, Position at,
+                          Position end) noexcept {
   ChangeRing::Batch events(&ring_, end - at);
   BlockHash parent = at > 0 ? hashes[at - 1] : 0;
   for (Position p = at; p < end; ++p) {
-    events.add({ChangeKind::kStored, Component::kFull, p, hashes[p], parent});
+    events.add({ChangeKind::kStored, Component::kFull, p, hashes[p], parent, id});
     parent = hashes[p];
   }
   events.finish();
@@ -99,7 +100,7 @@ Position Tree::append(SegmentId id, std::span<const BlockHash> hashes,
   log_.set_commit(cur->head, grown);
   fault_point(FaultPoint::append_commit_set);
   pool(Component::kFull).set_owners(slots, kOwnerTree, FaultPoint::append_owner);
-  publish_stored(hashes, at, stop);
+  publish_stored(id, hashes, at, stop);
   cur->touch.store(clock(), kRelaxed);
   eviction_.push_back(id);
   count_live(0, stop - at);
@@ -167,7 +168,7 @@ SegmentId Tree::add_segment(SegmentId parent, std::uint32_t size_class,
   fault_point(FaultPoint::segment_link);
   eviction_.push_back(id);
   pool(Component::kFull).set_owners(slots, kOwnerTree, FaultPoint::segment_owner);
-  publish_stored(hashes, at, at + count);
+  publish_stored(id, hashes, at, at + count);
   count_live(1, count);
   fresh->head.store(live, kRelease);
   fault_point(FaultPoint::segment_head);

@@ -65,7 +65,7 @@ void Tree::reset() noexcept {
   control_->live_blocks.store(0, kRelease);
   table_.end_move();
   fault_point(FaultPoint::reset_cleared);
-  ring_.publish({ChangeKind::kCleared, Component::kFull, 0, 0, 0});
+  ring_.publish({ChangeKind::kCleared, Component::kFull, 0, 0, 0, 0});
   log_.reset(ring_.head());
   control_->intent.store(kIntentNone, kRelease);
   sweep();

@@ -107,8 +107,8 @@ class Tree final {
   // An answer does not rest on the -1: a slot may appear there at any time.
   // Requires: c is SWA or MAMBA, and enabled; match started at the root.
   void aux_slots(Component c, Position from, Match& match, Window& out) const;
-  // Returns: whether every version, side id and aux word that was used is still the same. An eviction
-  // that only looked at an entry changes its version too.
+  // Returns: whether every version, side id and aux word that was used is still the same. An
+  // eviction that only looked at an entry changes its version too.
   [[nodiscard]] bool validate(const Match& match, const Window& window) const noexcept;
   // Returns: whether what a pin protects is still in the tree; a reset takes it out.
   // Requires: match is not empty, its pins are published and were validated once.
@@ -240,7 +240,8 @@ class Tree final {
   [[nodiscard]] Position attach(std::span<const BlockHash> hashes, std::span<const SlotId> slots,
                                 const Walk& found) noexcept;
   void change_children(SegmentId parent, Position child_start, int delta) noexcept;
-  void publish_stored(std::span<const BlockHash> hashes, Position at, Position end) noexcept;
+  void publish_stored(SegmentId id, std::span<const BlockHash> hashes, Position at,
+                      Position end) noexcept;
   void count_live(int segments, std::int64_t blocks) noexcept;
 
   // evict.cc

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <array>
-#include <set>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,8 +34,8 @@ class EventFollower final {
   // resync. Returns: what is wrong, empty if nothing.
   std::string compare(const std::vector<TreeBlock>& blocks, bool& resynced) {
     follow();
-    std::set<Block> now;
-    for (const TreeBlock& block : blocks) now.emplace(block.hash, block.component);
+    Blocks now;
+    for (const TreeBlock& block : blocks) now[{block.hash, block.component}] = block.segment;
     resynced = lost_;
     if (lost_) {
       believed_ = std::move(now);
@@ -49,12 +49,12 @@ class EventFollower final {
   }
 
  private:
-  using Block = std::pair<BlockHash, Component>;
+  using Blocks = std::map<std::pair<BlockHash, Component>, SegmentId>;
 
   void apply(const Change& change) {
     switch (change.kind) {
       case ChangeKind::kStored:
-        believed_.emplace(change.hash, change.component);
+        believed_[{change.hash, change.component}] = change.segment;
         break;
       case ChangeKind::kRemoved:
         believed_.erase({change.hash, change.component});
@@ -67,7 +67,7 @@ class EventFollower final {
 
   const ChangeRing& ring_;
   ChangeRing::Cursor cursor_;
-  std::set<Block> believed_;
+  Blocks believed_;
   bool lost_ = true;
 };
 

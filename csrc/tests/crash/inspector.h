@@ -16,6 +16,7 @@ struct TreeBlock {
   BlockHash hash = 0;
   Component component{};
   SlotId slot = 0;
+  SegmentId segment = 0;
   friend auto operator<=>(const TreeBlock&, const TreeBlock&) = default;
 };
 
@@ -24,16 +25,16 @@ class TreeInspector final {
   // Every visible block of every LIVE segment, FULL and aux.
   [[nodiscard]] static std::vector<TreeBlock> blocks(const Tree& tree) {
     std::vector<TreeBlock> found;
-    tree.arena_.for_each([&](SegmentId, Segment segment) {
+    tree.arena_.for_each([&](SegmentId id, Segment segment) {
       const SegmentHead head = segment.head();
       if (!head.live()) return;
       const SideId side = segment->side.load(std::memory_order_relaxed);
       for (std::uint32_t i = 0; i < head.count; ++i) {
-        found.push_back({segment.hash(i), Component::kFull, segment.slot(i)});
+        found.push_back({segment.hash(i), Component::kFull, segment.slot(i), id});
         for (std::uint32_t q = 0; side != 0 && q < tree.aux_pools(); ++q) {
           const std::uint64_t word = tree.sides_.word(side, q, i).load(std::memory_order_relaxed);
           if (AuxWord::present(word)) {
-            found.push_back({segment.hash(i), tree.aux_component(q), AuxWord::slot(word)});
+            found.push_back({segment.hash(i), tree.aux_component(q), AuxWord::slot(word), id});
           }
         }
       }

@@ -16,7 +16,7 @@ constexpr std::uint32_t kEntries = 16;
 class ChangeRingTest : public ::testing::Test {
  protected:
   ChangeRingTest() : entries_(kEntries), ring_(&root_, entries_.data(), kEntries) {}
-  void publish(BlockHash hash) { ring_.publish({ChangeKind::kRemoved, {}, 0, hash, 0}); }
+  void publish(BlockHash hash) { ring_.publish({ChangeKind::kRemoved, {}, 0, hash, 0, 0}); }
   // Returns: the hashes drained.
   std::vector<BlockHash> drain(std::size_t most = kEntries) {
     std::vector<Change> out(most);
@@ -35,8 +35,8 @@ class ChangeRingTest : public ::testing::Test {
 };
 
 TEST_F(ChangeRingTest, GivesBackEveryFieldInOrder) {
-  const Change one{ChangeKind::kStored, Component::kMamba, 0xfffffffe, 11, 12};
-  const Change two{ChangeKind::kCleared, Component::kSwa, 7, 21, 22};
+  const Change one{ChangeKind::kStored, Component::kMamba, 0xfffffffe, 11, 12, 0xfffffff0};
+  const Change two{ChangeKind::kCleared, Component::kSwa, 7, 21, 22, 3};
   ring_.publish(one);
   ring_.publish(two);
   std::array<Change, 4> out;
@@ -50,6 +50,8 @@ TEST_F(ChangeRingTest, GivesBackEveryFieldInOrder) {
   EXPECT_EQ(out[1].kind, two.kind);
   EXPECT_EQ(out[1].component, two.component);
   EXPECT_EQ(out[1].position, two.position);
+  EXPECT_EQ(out[0].segment, one.segment);
+  EXPECT_EQ(out[1].segment, two.segment);
 }
 
 TEST_F(ChangeRingTest, ADrainStopsAtItsLimitAndGoesOnThere) {
@@ -119,7 +121,7 @@ TEST_F(ChangeRingTest, EntriesThatAWriterMayBeRewritingAreNotBelieved) {
 TEST_F(ChangeRingTest, ABatchOfADeadWriterIsOverwrittenUnseen) {
   for (BlockHash h = 0; h < kEntries - 2; ++h) publish(h);
   ChangeRing::Batch dead(&ring_, 8);
-  dead.add({ChangeKind::kRemoved, {}, 0, 91, 0});
+  dead.add({ChangeKind::kRemoved, {}, 0, 91, 0, 0});
   publish(92);
   EXPECT_TRUE(drain().empty()) << "the dead writer may have overwritten the oldest six";
   EXPECT_TRUE(resync_);
@@ -141,7 +143,12 @@ TEST(ChangeRingThreadsTest, AConsumerBesideAFastWriterReadsWholeEntriesOrResyncs
     for (std::uint32_t burst = 1; burst <= 200; ++burst) {
       for (std::uint32_t i = 0; i < burst * 37 % (2 * kRing); ++i) {
         ++h;
-        ring.publish({ChangeKind::kStored, {}, static_cast<Position>(h), h, h * 3});
+        ring.publish({ChangeKind::kStored,
+                      {},
+                      static_cast<Position>(h),
+                      h,
+                      h * 3,
+                      static_cast<SegmentId>(h * 5)});
       }
       for (const std::uint64_t before = drains; drains < before + 2;) std::this_thread::yield();
     }
@@ -161,6 +168,7 @@ TEST(ChangeRingThreadsTest, AConsumerBesideAFastWriterReadsWholeEntriesOrResyncs
       ASSERT_TRUE(i == 0 ? change.hash > last : change.hash == last + 1);
       ASSERT_EQ(change.parent, change.hash * 3);
       ASSERT_EQ(change.position, static_cast<Position>(change.hash));
+      ASSERT_EQ(change.segment, static_cast<SegmentId>(change.hash * 5));
       last = change.hash;
       ++seen;
     }

@@ -2,6 +2,7 @@
 // Copyright The radixshmem authors
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <utility>
 
@@ -244,11 +245,15 @@ TEST(EvictTest, AShortAllocationIsMaximal) {
 
 TEST(EvictTest, RemovedEventsNameEachEvictedBlockOnce) {
   TreeRig rig(small_plan(400));
-  std::set<BlockHash> hashes;
+  std::map<BlockHash, SegmentId> segment_of;
   for (std::uint64_t i = 0; i < 5; ++i) {
     const Path path = make_path(i, 50);
     rig.put(path);
-    hashes.insert(path.begin(), path.end());
+    for (const MatchStep& step : rig.find(path).match.steps) {
+      for (Position p = step.start; p < step.start + step.count; ++p) {
+        segment_of[path[p]] = step.segment;
+      }
+    }
   }
   ChangeRing::Cursor cursor = rig.tree().ring().at_head();
   (void)rig.tree().evict(250);
@@ -258,7 +263,8 @@ TEST(EvictTest, RemovedEventsNameEachEvictedBlockOnce) {
   ASSERT_EQ(got, 250u);
   for (std::size_t i = 0; i < got; ++i) {
     EXPECT_EQ(out[i].kind, ChangeKind::kRemoved);
-    EXPECT_EQ(hashes.erase(out[i].hash), 1u);
+    EXPECT_EQ(segment_of.at(out[i].hash), out[i].segment);
+    EXPECT_EQ(segment_of.erase(out[i].hash), 1u);
   }
 }
 

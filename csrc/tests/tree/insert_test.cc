@@ -259,11 +259,14 @@ TEST(InsertTest, StoredEventsNameEveryBlockInOrder) {
   bool resync = false;
   ASSERT_EQ(rig.tree().ring().drain(cursor, out, resync), 20u);
   EXPECT_FALSE(resync);
+  const auto steps = rig.find(path).match.steps;
+  ASSERT_EQ(steps.size(), 2u);
   for (std::size_t i = 0; i < 20; ++i) {
     EXPECT_EQ(out[i].kind, ChangeKind::kStored);
     EXPECT_EQ(out[i].hash, path[i]);
     EXPECT_EQ(out[i].position, i);
     EXPECT_EQ(out[i].parent, i == 0 ? 0 : path[i - 1]);
+    EXPECT_EQ(out[i].segment, steps[i / 16].segment);
   }
 }
 
