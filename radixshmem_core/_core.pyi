@@ -238,6 +238,118 @@ class IndexServer:
     def close(self) -> None:
         """Mark the region closed, delete it; delete the live file when no client holds a byte."""
 
+# ---------------------------------------------------------------- cluster
+
+def shard_map(weights: Sequence[tuple[int, int]], replicas: int) -> bytes:
+    """For (rank, weight) of each member: [65,536, 2] uint16, rank and replica; 0xffff = none.
+    The same on every machine, whatever the order."""
+
+@final
+class PeerTable:
+    """The peer table of the server's own index region; one thread at a time."""
+
+    def __init__(self, index: Index) -> None: ...
+    def set(
+        self, rank: int, state: str, warming: bool, incarnation: int, layout: dict[str, int]
+    ) -> None:
+        """state: "live" (may be read), "other" (another digest), "gone" (does not answer).
+        `layout` is the `own_layout()` of that peer; missing fields are 0."""
+    def forget(self, rank: int) -> None: ...
+    def set_own(self, rank: int, digest: int, draining: bool) -> None: ...
+    def set_shard_map(self, map: Buffer) -> None:
+        """[65,536, 2] uint16, as of `shard_map`."""
+    def own_layout(self) -> dict[str, int]:
+        """Where the areas of the own region lie, for the peer tables of others."""
+    def own_digest(self) -> int:
+        """What `set_own` said, also before a crash; 0 before it."""
+
+@final
+class Directory:
+    """The own part of the directory; one thread at a time."""
+
+    def __init__(self, index: Index) -> None: ...
+    def clear(self, digest: int) -> None:
+        """Forget everything; keys are mixed with `digest` from here on."""
+    def admit(self, rank: int, incarnation: int) -> None:
+        """Take entries of this life of a rank; those of its other lives are dead."""
+    def expel(self, rank: int) -> None: ...
+    def apply(self, batch: Buffer, rank: int, incarnation: int) -> int:
+        """Take a batch of a Publisher; how many entries it had. ValueError if it is malformed."""
+    def figures(self) -> dict[str, int]: ...
+
+@final
+class Publisher:
+    """What the own tree has for the directory, as batches per destination; one thread at a time."""
+
+    def __init__(self, index: Index) -> None: ...
+    def set_maps(self, write: Buffer, also: Buffer) -> None:
+        """The maps to write to, [65,536, 2] uint16 each; the same twice when there is one."""
+    def collect(self, everything: bool) -> tuple[list[tuple[int, bytes]], bool]:
+        """(rank, batch) for each destination, and whether more is to come at once. `everything`:
+        tails too, which otherwise wait until they are idle."""
+    def republish(self, shards: Buffer | None) -> None:
+        """Send the keys of these shards again (65,536 bool), or of all."""
+    def retract_all(self) -> list[tuple[int, bytes]]: ...
+    def figures(self) -> dict[str, int]: ...
+
+@final
+class Responder:
+    """Answers index streams of peers, in a thread of its own."""
+
+    @staticmethod
+    def start(index: Index, slots: Buffer | None) -> Responder:
+        """Requires: the index stays open until `stop`."""
+    def add(self, fd: int) -> None:
+        """Take an authenticated stream over, in any case."""
+    def figures(self) -> dict[str, int]: ...
+    def stop(self) -> None: ...
+
+@final
+class PeerIndex:
+    """What this process reads of its peers' indexes. Safe to use from several threads."""
+
+    def __init__(self, index: Index, timeout_us: int) -> None:
+        """timeout_us: of a lookup; 0: 2,000 when all peers are read one-sided, else 20,000."""
+    def query(
+        self, hashes: Buffer, mask: int = 1, lock: bool = False, update_meta: bool = True
+    ) -> QueryResult:
+        """As Index.query, and on from there in the indexes of peers. `lock` pins the local part."""
+    def candidates(self, hashes: Buffer, mask: int, local_hit: int) -> list[tuple[int, int]]:
+        """(rank, blocks) of peers that claim to hold more than `local_hit`, deepest first."""
+    def living(self) -> list[tuple[int, int]]:
+        """(rank, incarnation) of all that may be read, this node included."""
+    def connections(self) -> list[dict[str, Any]]:
+        """rank, incarnation, transport, suspect, reads, bytes."""
+    def figures(self) -> dict[str, Any]:
+        """Totals of the lookups of this process."""
+    def adopt_own(self, rank: int, incarnation: int, timeout_ms: int) -> bool:
+        """Read the own memory, if `rank` is the own one; returns whether it is."""
+    def adopt_shm(self, rank: int, incarnation: int, index_name: str, timeout_ms: int) -> None:
+        """ServerNotReady when that life of that index is not on this machine."""
+    def adopt_tcp(self, rank: int, incarnation: int, fd: int, timeout_ms: int) -> None:
+        """Takes `fd` over, an index stream to the peer."""
+    def take_back(self, rank: int, incarnation: int, timeout_ms: int) -> bool:
+        """Whether a peer that was silent answers on the reader that there is."""
+    def drop(self, rank: int) -> None: ...
+
+@final
+class PeerSlots:
+    """One reader of a peer's slots; one call at a time."""
+
+    @staticmethod
+    def shm(
+        index_name: str, incarnation: int, data_name: str, hugepage_path: str, nonce: int
+    ) -> PeerSlots: ...
+    @staticmethod
+    def tcp(fd: int) -> PeerSlots: ...
+    def read(
+        self, memory: Buffer, remote: Buffer, local: Buffer, lengths: Buffer, timeout_ms: int
+    ) -> None:
+        """Copies lengths[i] bytes from offset remote[i] of the peer's slots to memory[local[i]:]
+        (uint64 each), without the GIL. TimeoutError, RadixError: nothing is written afterwards."""
+    @property
+    def broken(self) -> bool: ...
+
 # ---------------------------------------------------------------- slots
 
 def check_room(need: str, bytes: int, hugepage_path: str) -> None:

@@ -24,6 +24,8 @@ _VERBS: dict[str, tuple[str, Callable[[argparse.Namespace], int]]] = {
     "check": ("walk every invariant of an index", cli_views.check),
     "top": ("show the work of a server as it goes on", cli_views.top),
     "dump": ("list the segments of an index", cli_views.dump),
+    "nodes": ("list the nodes of a server's cluster", cli_views.nodes),
+    "drain": ("withdraw a node from its cluster, e.g. before an upgrade", cli_views.drain),
     "pins": ("list the pins and clients of an index", cli_views.pins),
 }
 
@@ -85,11 +87,17 @@ def _hint(unknown: str, verb: str) -> str:
 def _add_view_flags(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument("position_name", nargs="?", metavar="NAME", help="name of the server")
     parser.add_argument("--name", help="the same as NAME")
-    if verb in ("status", "top"):
+    if verb in ("status", "top", "nodes", "drain"):
         parser.add_argument("--endpoint", default="", help="control socket, if not the default")
     if verb == "check":
         parser.add_argument(
             "--repair", action="store_true", help="first rebuild what is derived (takes the lock)"
+        )
+    if verb == "drain":
+        parser.add_argument(
+            "--forget-geometry",
+            action="store_true",
+            help="then delete the cache and wait for another geometry",
         )
     if verb == "dump":
         parser.add_argument("--limit", type=_number, default=100, help="segments to list [100]")

@@ -11,11 +11,13 @@ from rich.table import Table
 
 from .report import hit_ratio
 from .sizes import format_size
+from .values import Geometry
 
 __all__ = [
     "client_table",
     "counter_table",
     "memory_table",
+    "node_table",
     "pin_table",
     "rate_table",
     "segment_table",
@@ -164,3 +166,35 @@ def rate_table(earlier: dict[str, Any], now: dict[str, Any]) -> Table:
     if ratio is not None:
         table.add_row("hit ratio", f"{ratio:.3f}")
     return table
+
+
+def node_table(report: dict[str, Any]) -> Table:
+    """Members of a cluster, and where one's geometry differs from the own."""
+    table = _table(
+        "nodes", "rank", "node", "address", "state", "version", text_columns=(1, 2, 3, 4)
+    )
+    own = next((row for row in report["nodes"] if row["state"] == "self"), None)
+    for row in report["nodes"]:
+        state = row["state"]
+        if state == "other geometry" and own is not None:
+            state += f": {_difference(own, row)}"
+        if row.get("error"):
+            state += f": {row['error']}"
+        table.add_row(
+            str(row["rank"]), row["node"], row["address"], escape(state), row.get("version", "")
+        )
+    return table
+
+
+def _difference(own: dict[str, Any], other: dict[str, Any]) -> str:
+    mine, theirs = own.get("geometry"), other.get("geometry")
+    if mine is None or theirs is None:
+        return "one of both has none"
+    lines = Geometry.from_dict(mine).difference(
+        Geometry.from_dict(theirs), mine="here", theirs="there"
+    )
+    if lines:
+        return " ".join(lines.split())
+    if own.get("epoch") != other.get("epoch"):
+        return f"reset epoch {own.get('epoch')} here, {other.get('epoch')} there"
+    return "another protocol or layout version"

@@ -19,19 +19,21 @@ from .cli_tables import (
     client_table,
     counter_table,
     memory_table,
+    node_table,
     pin_table,
     rate_table,
     segment_table,
     state_table,
 )
 from .config import check_name
-from .errors import ServerNotReady
-from .messages import Status, StatusReply
+from .errors import RadixError, ServerNotReady
+from .messages import Drain, Status, StatusReply
 from .rpc import ProtocolError, ask, socket_path
 
-__all__ = ["check", "dump", "pins", "status", "top"]
+__all__ = ["check", "drain", "dump", "nodes", "pins", "status", "top"]
 
 _ASK_TIMEOUT_S = 10.0
+_DRAIN_TIMEOUT_S = 120.0  # leases end by then
 _CHECK_ADVICE = "docs/recovery.md says under Invariants what each is and what to do"
 
 
@@ -46,6 +48,31 @@ def status(arguments: argparse.Namespace) -> int:
         console.print(memory_table(report))
         console.print(counter_table(report["counters"]))
         console.print(client_table(report["clients"]))
+    return 0
+
+
+def nodes(arguments: argparse.Namespace) -> int:
+    report = _ask_status(arguments).get("cluster")
+    if report is None:
+        raise RadixError(
+            f"{arguments.name} is in no cluster; start it with --registry to have peers"
+        )
+    if arguments.json:
+        _print_json(report["nodes"])
+    else:
+        Console().print(node_table(report))
+    return 0
+
+
+def drain(arguments: argparse.Namespace) -> int:
+    check_name("name", arguments.name)
+    path = socket_path(arguments.endpoint, arguments.name)
+    ask(path, Drain(forget_geometry=arguments.forget_geometry), _DRAIN_TIMEOUT_S)
+    after = "waits for a geometry" if arguments.forget_geometry else "serves this machine alone"
+    if arguments.json:
+        _print_json({"name": arguments.name, "drained": True})
+    else:
+        print(f"{arguments.name} is drained: it {after}")
     return 0
 
 

@@ -16,23 +16,37 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _core
 from ._core import InsertResult, QueryResult
+from .arrays import as_hashes
 from .config import check_name, check_text
 from .errors import GeometryMismatch, RadixError, ServerNotReady
 from .identity import Identity
 from .index_calls import Attachment, IndexCalls, Refusing, Seen
 from .link import Link
-from .messages import Attached, Configure, Hello, Info, WaitReady
+from .messages import (
+    Attached,
+    Configure,
+    Hello,
+    Info,
+    PullDone,
+    Reply,
+    Request,
+    WaitReady,
+)
 from .pull import PullJob
-from .rpc import ask_info, connect, exchange, socket_path
+from .pull_channel import PullChannel
+from .rpc import ask, ask_info, connect, exchange, socket_path
 from .store import SlotStore
 from .values import COMPONENT_MASK_FULL, ComponentType, Geometry
+
+if TYPE_CHECKING:
+    from .cluster.connections import Connections
 
 __all__ = ["InsertResult", "QueryResult", "RadixClient"]
 
@@ -75,6 +89,7 @@ class RadixClient(IndexCalls):
         self._attaching = threading.RLock()
         self._open_jobs: set[int] = set()
         self._link = Link(weakref.WeakMethod(self._reconnect))
+        self._pulls = PullChannel(self._path, self._local_answer, self._pull_ended)
         self._refuse(ServerNotReady, self._no_geometry())
         self.transfer_failures = 0
         self.staging_shortfalls = 0
@@ -145,10 +160,11 @@ class RadixClient(IndexCalls):
                 return
             self._closed = True
             _clients.discard(self)
-            index, store = self._now.index, self._now.store
+            now = self._now
             self._refuse(RadixError, f"this client of {self._name} was closed; make a new one")
             self._link.close()
-            _end(index, store)
+            self._pulls.close()
+            _end(now.index, now.store, now.connections)
 
     def __enter__(self) -> RadixClient:
         return self
@@ -206,10 +222,20 @@ class RadixClient(IndexCalls):
             if store is not None:
                 store.close()
             raise
-        old_index, old_store = self._now.index, self._now.store
-        self._now.index, self._now.store, self._identity = index, store, identity
-        _end(old_index, old_store)  # threads that still name them get errors, and then the new ones
+        now = self._now
+        old = now.index, now.store, now.connections
+        now.index, now.store, self._identity = index, store, identity
+        now.connections = self._connections(index)
+        _end(*old)  # threads that still name them get errors, and then the new ones
         return connection
+
+    def _connections(self, index: _core.Index) -> Connections | None:
+        lookups = self._info.lookups
+        if lookups is None:
+            return None
+        from .cluster.connections import Connections
+
+        return Connections(index, self._path, lookups)
 
     def _check_same(self, identity: Identity) -> None:
         if self._identity is None:
@@ -354,11 +380,63 @@ class RadixClient(IndexCalls):
         timeout_ms: int = 30000,
         block: bool = True,
     ) -> PullJob:
-        """Bring the longest known prefix into local slots: without peers, the local hit at once."""
+        """Bring the longest known prefix into local slots.
+
+        Without a better peer the job is complete at once, with the local hit. `timeout_ms` ends the
+        fetch with what has arrived. ValueError for a timeout below 0.
+        """
+        if timeout_ms < 0:
+            raise ValueError(f"timeout_ms is {timeout_ms}; it must be at least 0")
         jobs = self._open_jobs
-        if not block and len(jobs) >= self._max_outstanding:
+        full = len(jobs) >= self._max_outstanding
+        if not block and full:
             self.saturated += 1
-        return PullJob(self.query(hashes, mask, local_only=True, lock=lock), jobs)
+        local = self.query(hashes, mask, local_only=True, lock=lock)
+        peers = self._seen.peers
+        if peers is None or local.status or (full and not block):
+            return PullJob(local, jobs, self._info.rank)
+        return self._pull_from_peers(as_hashes(hashes), mask, local, peers, timeout_ms / 1000, lock)
+
+    def _pull_from_peers(
+        self,
+        hashes: npt.NDArray[np.uint64],
+        mask: int,
+        local: QueryResult,
+        peers: _core.PeerIndex,
+        timeout_s: float,
+        lock: bool,
+    ) -> PullJob:
+        candidates = []
+        if local.common_hit < len(hashes):
+            candidates = peers.candidates(hashes, mask, local.common_hit)
+        if not candidates:
+            return PullJob(local, self._open_jobs, self._info.rank)
+        job = PullJob(local, self._open_jobs, self._info.rank, candidates[0][1])
+        self._pulls.start(job, hashes, mask, candidates, timeout_s, lock)
+        return job
+
+    def _local_answer(self, hashes: npt.NDArray[np.uint64], mask: int, lock: bool) -> QueryResult:
+        return self._now.index.query(hashes, mask, True, lock, True)
+
+    def _pull_ended(self, done: PullDone) -> None:
+        self.transfer_failures += done.failures
+        self.staging_shortfalls += done.staging_shortfalls
+        self.promotion_shortfalls += done.promotion_shortfalls
+
+    def _ask_server(self, request: Request, timeout_s: float) -> Reply:
+        self._check_usable()
+        return ask(self._path, request, timeout_s)
+
+    def peer_connections(self) -> list[dict[str, Any]]:
+        """How this process reads each peer (and itself): rank, incarnation, transport, why, suspect,
+        reads, bytes. Empty without a cluster."""
+        connections = self._now.connections
+        return [] if connections is None else connections.figures()
+
+    def lookup_figures(self) -> dict[str, Any]:
+        """Totals of this process's lookups at peers: see docs/api.md. Empty without a cluster."""
+        connections = self._now.connections
+        return {} if connections is None else connections.peers.figures()
 
     @property
     def kvevent_enabled(self) -> bool:
@@ -382,7 +460,9 @@ class RadixClient(IndexCalls):
         return call(self._index)
 
 
-def _end(index: _core.Index, store: SlotStore | None) -> None:
+def _end(index: _core.Index, store: SlotStore | None, connections: Connections | None) -> None:
+    if connections is not None:
+        connections.close()
     if isinstance(index, _core.Index):
         index.close()
     if store is not None:

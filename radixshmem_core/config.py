@@ -14,9 +14,7 @@ from typing import Any
 
 from .sizes import parse_size
 
-__all__ = ["NOT_IN_THIS_VERSION", "ServerConfig", "check_name", "check_text"]
-
-NOT_IN_THIS_VERSION = "cluster mode is not in this version"
+__all__ = ["ServerConfig", "check_name", "check_text"]
 
 _NAME = re.compile(r"/[A-Za-z0-9_.\-]+")
 _TAKEN_SUFFIXES = (".live", ".sock")
@@ -80,6 +78,11 @@ class ServerConfig:
     cluster_id: str = _cluster("", "name of the cluster in the registry")
     cluster_token_file: str = _cluster("", "file with the secret that members share")
     node_name: str = _cluster("", "name of this node; default: the host name")
+    etcd_user: str = _cluster("", "user of etcd")
+    etcd_password_file: str = _cluster("", "file with the password of etcd_user")
+    etcd_ca_file: str = _cluster("", "CA certificate of etcd: turns TLS on")
+    etcd_cert_file: str = _cluster("", "client certificate for etcd")
+    etcd_key_file: str = _cluster("", "key of etcd_cert_file")
     rpc_address: str = _cluster("", "address that peers reach")
     rpc_interface: str = _cluster("", "interface whose address peers reach; wins over rpc_address")
     rpc_port: int = _cluster(0, "port that peers reach; 0: one of port_range")
@@ -117,6 +120,11 @@ class ServerConfig:
     def slot_region_bytes(self) -> int | None:
         """`data_bytes` as a number; None for an index-only server."""
         return None if self.data_bytes is None else int(self.data_bytes)
+
+    def ports(self) -> range:
+        """`port_range` as numbers."""
+        first, last = self.port_range.split("-")
+        return range(int(first), int(last) + 1)
 
     def validate(self) -> None:
         """ValueError naming the first field whose value cannot be used."""
@@ -199,35 +207,28 @@ class ServerConfig:
                 raise ValueError(f"{name} is {value}; it must be between {low} and {high}")
 
     def _check_cluster(self) -> None:
-        if self.registry:
-            if _REGISTRY.fullmatch(self.registry) is None:
-                raise ValueError(
-                    f"registry is {self.registry!r}; use etcd://host:port[,host:port] or file:///path"
-                )
+        if self.registry and _REGISTRY.fullmatch(self.registry) is None:
             raise ValueError(
-                f"registry is {self.registry!r}, but {NOT_IN_THIS_VERSION}; leave it out"
+                f"registry is {self.registry!r}; use etcd://host:port[,host:port] or file:///path"
             )
-        if self.expected_min_nodes > 1:
+        if self.expected_min_nodes > 1 and not self.registry:
             raise ValueError(
-                f"expected_min_nodes is {self.expected_min_nodes}, but {NOT_IN_THIS_VERSION}; "
-                "leave it out"
-            )
-        if self.transfer_backend != "auto":
-            raise ValueError(
-                f"transfer_backend is {self.transfer_backend!r}, but {NOT_IN_THIS_VERSION}; "
-                "leave it at auto"
+                f"expected_min_nodes is {self.expected_min_nodes}, but there is no registry "
+                "through which nodes could find each other; give --registry, or leave it out"
             )
         ports = _PORT_RANGE.fullmatch(self.port_range)
         if ports is None or not 0 < int(ports[1]) <= int(ports[2]) <= _MAX_PORT:
             raise ValueError(f"port_range is {self.port_range!r}; use first-last, e.g. 17100-17399")
 
     def without_effect(self) -> list[str]:
-        """Names of fields that were set although nothing in this version reads them."""
+        """Names of fields that were set although nothing reads them."""
+        unread = {"max_nodes"}
+        if not self.registry:  # a server on its own
+            unread |= {f.name for f in dataclasses.fields(self) if f.metadata["group"] != "server"}
         return [
             field.name
             for field in dataclasses.fields(self)
-            if (field.metadata["group"] != "server" or field.name == "max_nodes")
-            and getattr(self, field.name) != field.default
+            if field.name in unread and getattr(self, field.name) != field.default
         ]
 
 

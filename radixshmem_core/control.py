@@ -13,18 +13,27 @@ import weakref
 from collections.abc import Awaitable, Callable
 
 from .errors import RadixError
-from .messages import PROTOCOL_VERSION, Reply, Request
-from .rpc import ProtocolError, failure_of, read_request, write_reply
+from .messages import PROTOCOL_VERSION, Pulls, Reply, Request
+from .rpc import ProtocolError, failure_of, frame, read_request, write_reply
 from .tasks import cancel_all
 
-__all__ = ["ControlSocket"]
+__all__ = ["ControlSocket", "ReplyWithDescriptor"]
 
 _log = logging.getLogger("radixshmem.server")
 
 _BACKLOG = 128
 _PAUSE_S = 1.0  # after a connection could not be accepted, e.g. for want of descriptors
 
-Handler = Callable[[Request, socket.socket], Awaitable[Reply]]
+Handler = Callable[[Request, socket.socket], Awaitable["Reply | ReplyWithDescriptor"]]
+Stream = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class ReplyWithDescriptor:
+    """A reply that hands over an open descriptor, which is closed here afterwards."""
+
+    def __init__(self, reply: Reply, descriptor: socket.socket) -> None:
+        self.reply = reply
+        self.descriptor = descriptor
 
 
 class ControlSocket:
@@ -34,9 +43,13 @@ class ControlSocket:
     of them, also those that were accepted a moment before.
     """
 
-    def __init__(self, path: str, handle: Handler, hung_up: Callable[[], None]) -> None:
+    def __init__(
+        self, path: str, handle: Handler, pulls: Stream, hung_up: Callable[[], None]
+    ) -> None:
+        """`pulls` runs a connection that said `Pulls`, to its end."""
         self._path = path
         self._handle = handle
+        self._pulls = pulls
         self._hung_up = hung_up
         self._listener: socket.socket | None = None
         self._connections: dict[asyncio.Task[None], socket.socket] = {}
@@ -128,17 +141,39 @@ class ControlSocket:
                         f"the client speaks control protocol {request.protocol}, the server "
                         f"{PROTOCOL_VERSION}; install the same version of radixshmem for both"
                     )
+                if isinstance(request, Pulls):
+                    await self._pulls(reader, writer)
+                    return
                 reply = await self._handle(request, peer)
+            except ProtocolError:
+                raise
             except Exception as error:
                 _log.debug("refusing %s: %s", type(request).__name__, error)
                 reply = failure_of(error)
-            await write_reply(writer, reply)
+            if isinstance(reply, ReplyWithDescriptor):
+                with reply.descriptor:
+                    await _send_with_descriptor(writer, peer, reply)
+            else:
+                await write_reply(writer, reply)
 
     def drop_in_child(self) -> None:
         """Close a forked child's duplicates: they would keep the socket alive after its server."""
         for duplicate in (self._listener, *self._connections.values()):
             if duplicate is not None:
                 duplicate.close()
+
+
+async def _send_with_descriptor(
+    writer: asyncio.StreamWriter, peer: socket.socket, reply: ReplyWithDescriptor
+) -> None:
+    """Past the stream, whose buffer must be empty: a descriptor goes with the first byte."""
+    await writer.drain()
+    while writer.transport.get_write_buffer_size():
+        await asyncio.sleep(0.001)
+    data = frame(reply.reply)
+    sent = socket.send_fds(peer, [data[:1]], [reply.descriptor.fileno()])
+    writer.write(data[sent:])
+    await writer.drain()
 
 
 _open_sockets: weakref.WeakSet[ControlSocket] = weakref.WeakSet()

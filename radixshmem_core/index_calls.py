@@ -19,14 +19,18 @@ from . import _core
 from ._core import AuxResult, Cursor, InsertResult, QueryResult
 from .arrays import as_count, as_hashes, as_int, as_slots
 from .errors import RadixError
+from .messages import Flush, FlushReply, Reply, Request, Reset
 from .values import COMPONENT_MASK_FULL, ComponentType
 
 if TYPE_CHECKING:
+    from .cluster.connections import Connections
     from .store import SlotStore
 
 __all__ = ["Attachment", "IndexCalls", "Refusing", "Seen"]
 
 _FULL = int(ComponentType.FULL)  # an enum would be converted anew in every call
+_RESET_TIMEOUT_S = 30.0
+_ANSWER_S = 5.0  # beyond the deadline of a request, for the answer to come
 _REFUSED = (ValueError, TypeError, RadixError)
 
 
@@ -42,13 +46,19 @@ class Refusing:
 
 
 class Attachment:
-    """What a client is attached to now: one life of a server's index, and its slots."""
+    """What a client is attached to now: one life of a server's index, its slots, and its peers."""
 
-    __slots__ = ("index", "store")
+    __slots__ = ("connections", "index", "store")
 
-    def __init__(self, index: _core.Index, store: SlotStore | None) -> None:
+    def __init__(
+        self,
+        index: _core.Index,
+        store: SlotStore | None,
+        connections: Connections | None = None,
+    ) -> None:
         self.index = index
         self.store = store
+        self.connections = connections  # None without a cluster
 
 
 class Seen(threading.local):
@@ -67,6 +77,8 @@ class Seen(threading.local):
         """From here on the calling thread means the present attachment."""
         self.index = self._now.index
         self.store = self._now.store
+        connections = self._now.connections
+        self.peers = None if connections is None else connections.peers
 
 
 class IndexCalls:
@@ -80,6 +92,10 @@ class IndexCalls:
 
     def _attached_anew(self, failed: _core.Index, error: RadixError) -> _core.Index:
         """The first index in the place of none, or an error that says what has ended."""
+        raise NotImplementedError
+
+    def _ask_server(self, request: Request, timeout_s: float) -> Reply:
+        """One request on the control socket."""
         raise NotImplementedError
 
     def _again(self, index: _core.Index, error: Exception) -> _core.Index:
@@ -110,14 +126,21 @@ class IndexCalls:
         lock: bool = False,
         update_meta: bool = True,
     ) -> QueryResult:
-        """The longest cached prefix of `hashes`; with `lock`, pinned until `finalize()`."""
-        index = self._seen.index
+        """The longest cached prefix of `hashes`; with `lock`, its local part is pinned until
+        `finalize()`."""
+        seen = self._seen
+        index = seen.index
         try:
-            return index.query(hashes, mask, local_only, lock, update_meta)
+            if seen.peers is None or local_only:
+                return index.query(hashes, mask, True, lock, update_meta)
+            return seen.peers.query(hashes, mask, lock, update_meta)
         except _REFUSED as error:
-            return self._again(index, error).query(
-                as_hashes(hashes), as_int(mask), bool(local_only), bool(lock), bool(update_meta)
-            )
+            index = self._again(index, error)
+            peers = None if local_only else self._seen.peers
+            words, bits = as_hashes(hashes), as_int(mask)
+            if peers is None:
+                return index.query(words, bits, True, bool(lock), bool(update_meta))
+            return peers.query(words, bits, bool(lock), bool(update_meta))
 
     def query_aux(
         self,
@@ -234,8 +257,11 @@ class IndexCalls:
     def reset(self, cluster: bool = False) -> None:
         """Drop the whole tree; pinned bytes stay until finalized. TimeoutError: try again.
 
-        `cluster=True` also drops the trees of all peers; there are none yet.
+        `cluster=True` drops the tree of every node of this fingerprint, through the server.
         """
+        if cluster:
+            self._ask_server(Reset(), _RESET_TIMEOUT_S)
+            return
         index = self._seen.index
         try:
             index.reset()
@@ -243,8 +269,14 @@ class IndexCalls:
             self._again(index, error).reset()
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Make all inserts visible to peers. True at once while there are none."""
-        return True
+        """Make all inserts visible to peers: True once all shard holders have acknowledged.
+
+        False at the deadline; with 0 it only begins. True at once without a cluster.
+        """
+        if self._seen.peers is None:
+            return True
+        reply = self._ask_server(Flush(timeout_s=max(0.0, timeout_s)), timeout_s + _ANSWER_S)
+        return isinstance(reply, FlushReply) and reply.complete
 
     # ------------------------------------------------------------ figures
 

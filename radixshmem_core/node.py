@@ -19,7 +19,7 @@ from ._version import __version__
 from .config import ServerConfig
 from .errors import GeometryMismatch, RadixError
 from .host import access_of_group, check_memory, note_memlock
-from .messages import Info
+from .messages import Info, Lookups
 from .plan import SlotPlan, plan_slots, smallest_plan
 from .regions import Regions, adopt_regions, clear_leftovers, create_regions
 from .values import Geometry
@@ -39,6 +39,23 @@ class Runner(Protocol):
     async def __call__(self, function: Callable[..., _T], *arguments: Any) -> _T: ...
 
 
+class Membership(Protocol):
+    """What clients are told of the cluster."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def data_plane(self) -> str: ...
+
+
+class _Alone:
+    rank = 0
+    world_size = 1
+    data_plane = ""
+
+
 class Node:
     """The name, its regions, and the state that clients see."""
 
@@ -56,6 +73,13 @@ class Node:
         self._defaults = (config.slot_align, config.register_chunk_tokens)
         self._creation: asyncio.Task[None] | None = None
         self._adopting = False
+        self._held = config.expected_min_nodes > 1  # not ready before enough nodes have joined
+        self.membership: Membership = _Alone()
+        self._lookups = None
+        if config.registry:
+            self._lookups = Lookups(
+                transport=config.index_transport, timeout_us=config.query_timeout_us
+            )
 
     # ------------------------------------------------------------ state
 
@@ -65,13 +89,14 @@ class Node:
             mode=self.mode,
             last_error=self.last_error,
             index_name=self.config.name,
-            rank=0,
-            world_size=1,
-            data_plane="",
+            rank=self.membership.rank,
+            world_size=self.membership.world_size,
+            data_plane=self.membership.data_plane,
             geometry=regions.identity.geometry if regions else None,
             hugepage_path=regions.identity.hugepage_path if regions else self.config.hugepage_path,
             uptime=time.monotonic() - self._started,
             version=__version__,
+            lookups=self._lookups,
         )
 
     async def wait_settled(self, timeout_s: float) -> Info:
@@ -156,12 +181,42 @@ class Node:
         self.regions = regions
         self._wanted = regions.identity.geometry_value()
         self._defaults = (regions.identity.slot_align, regions.identity.register_chunk_tokens)
+        self.last_error = ""
+        if not self._held:
+            self._settle_ready()
+
+    def _settle_ready(self) -> None:
         self.mode = "ready"
         self.last_error = ""
         self._settled.set()
 
+    def hold(self, reason: str) -> None:
+        """Not ready yet for a reason that clients should see."""
+        if self._held:
+            self.last_error = reason
+
+    def enough_members(self) -> None:
+        """Nothing holds readiness any more."""
+        self._held = False
+        if self.regions is not None:
+            self._settle_ready()
+
     def _announce_ready(self, event: str, regions: Regions) -> None:
         self._events(event, {"name": self.config.name, "geometry": regions.identity.geometry})
+
+    async def forget_geometry(self) -> None:
+        """Delete the regions and wait for a geometry again. Requires: nothing uses them."""
+        regions, owner = self.regions, self.owner
+        assert regions is not None
+        assert owner is not None
+        self.regions = self._wanted = self._creation = None
+        self.mode = "waiting"
+        self._settled.clear()
+        self._defaults = (self.config.slot_align, self.config.register_chunk_tokens)
+        await self._run(regions.close, owner)
+        mode, gid = access_of_group(self.config.group)
+        self.owner = await self._run(_core.IndexServer.claim, self.config.name, mode, gid)
+        self._events("waiting", {"name": self.config.name})
 
     async def settle(self) -> None:
         """Wait until no creation is under way; its outcome is in the state."""

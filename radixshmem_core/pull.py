@@ -2,14 +2,15 @@
 # Copyright The radixshmem authors
 """`PullJob` and `PullResult`: bringing blocks of other nodes into local slots.
 
-On a node without peers there is nothing to fetch, so a job is complete when it is made: it is the
-local query with the interface of a job.
+A job with nothing to fetch is complete when it is made: it is the local query with the interface of
+a job. Else the server brings the blocks, and the job completes in the thread of pull_channel.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from ._core import QueryResult
+    from .messages import PullDone
 
 __all__ = ["PullJob", "PullResult"]
 
@@ -28,14 +30,16 @@ _job_ids = itertools.count(1)
 class PullResult:
     """What is in local slots after a pull. The arrays are built when read."""
 
-    __slots__ = ("_local",)
+    __slots__ = ("_local", "remote_blocks", "remote_bytes", "source_rank")
 
-    remote_blocks = 0
-    remote_bytes = 0
-    source_rank = 0
-
-    def __init__(self, local: QueryResult) -> None:
+    def __init__(
+        self, local: QueryResult, rank: int, remote_blocks: int = 0, remote_bytes: int = 0
+    ) -> None:
+        """`rank`: of the peer that the last blocks came from, or the own one."""
         self._local = local
+        self.remote_blocks = remote_blocks
+        self.remote_bytes = remote_bytes
+        self.source_rank = rank
 
     @property
     def common_hit(self) -> int:
@@ -75,46 +79,100 @@ class PullResult:
 
 
 class PullJob:
-    """A pull that is complete from the start. Safe to use from several threads."""
+    """One pull. Safe to use from several threads."""
 
-    __slots__ = ("_cancelled", "_local", "_open_jobs", "job_id")
+    __slots__ = (
+        "_callbacks",
+        "_cancelled",
+        "_completed",
+        "_give_up",
+        "_guard",
+        "_local",
+        "_open_jobs",
+        "_remote",
+        "job_id",
+        "local_hit",
+        "planned_hit",
+    )
 
-    def __init__(self, local: QueryResult, open_jobs: set[int]) -> None:
-        """`open_jobs` holds the ids of the client's jobs that nobody has collected yet."""
+    def __init__(
+        self, local: QueryResult, open_jobs: set[int], rank: int, planned_hit: int | None = None
+    ) -> None:
+        """`open_jobs` holds the ids of the client's jobs that nobody has collected yet.
+
+        With `planned_hit` the job is under way until `complete`.
+        """
         job_id = self.job_id = next(_job_ids)
+        self.local_hit = local.common_hit  # blocks in local slots when the job was made
+        self.planned_hit = self.local_hit if planned_hit is None else planned_hit
         self._local = local
+        self._remote = (rank, 0, 0)
         self._cancelled = False
         self._open_jobs = open_jobs
+        self._guard: threading.Lock | None = None
+        self._completed: threading.Event | None = None
+        self._callbacks: list[Callable[[PullJob], object]] = []
+        self._give_up: Callable[[PullJob], None] | None = None
+        if planned_hit is not None:
+            self._guard = threading.Lock()
+            self._completed = threading.Event()
         open_jobs.add(job_id)
 
-    @property
-    def local_hit(self) -> int:
-        """Blocks that were in local slots when the job was made."""
-        return self._local.common_hit
-
-    @property
-    def planned_hit(self) -> int:
-        """Blocks that the job will have brought when it completes; never less than local_hit."""
-        return self._local.common_hit
-
     def done(self) -> bool:
-        return True
+        return self._completed is None or self._completed.is_set()
 
     def wait(self, timeout_s: float | None = None) -> PullResult:
-        """The result. RuntimeError after `cancel`."""
+        """The result. TimeoutError: the job goes on. RuntimeError after `cancel`."""
+        if self._completed is not None and not self._completed.wait(timeout_s):
+            raise TimeoutError(
+                f"pull job {self.job_id} is not done after {timeout_s:g} s; wait again, or cancel "
+                "it"
+            )
         if self._cancelled:
             raise RuntimeError(f"pull job {self.job_id} was cancelled; start another one")
         self._open_jobs.discard(self.job_id)
-        return PullResult(self._local)
+        return PullResult(self._local, *self._remote)
 
     def cancel(self) -> None:
         """Give the job up: nothing of it stays pinned. Idempotent."""
         self._cancelled = True
         self._open_jobs.discard(self.job_id)
         self._local.finalize()
+        if not self.done() and self._give_up is not None:
+            self._give_up(self)
+            self.complete(self._local, None)
 
     def add_done_callback(self, callback: Callable[[PullJob], object]) -> None:
-        """Call `callback(job)` when the job is done: here, at once. Its errors are logged."""
+        """Call `callback(job)` when the job is done: at once if it is. Its errors are logged."""
+        if self._guard is not None:
+            with self._guard:
+                if not self.done():
+                    self._callbacks.append(callback)
+                    return
+        self._call(callback)
+
+    def complete(self, local: QueryResult, done: PullDone | None) -> None:
+        """Called once by the channel, with the local answer as it is now."""
+        assert self._guard is not None
+        assert self._completed is not None
+        with self._guard:
+            if self._completed.is_set():
+                if local is not self._local:
+                    local.finalize()
+                return
+            if local is not self._local:
+                self._local.finalize()
+                self._local = local
+            if done is not None and done.source_rank >= 0:
+                self._remote = (done.source_rank, done.remote_blocks, done.remote_bytes)
+            self._completed.set()
+            callbacks, self._callbacks = self._callbacks, []
+        if self._cancelled:
+            self._local.finalize()
+        for callback in callbacks:
+            self._call(callback)
+
+    def _call(self, callback: Callable[[PullJob], object]) -> None:
         try:
             callback(self)
         except Exception:
@@ -124,5 +182,5 @@ class PullJob:
         self._open_jobs.discard(self.job_id)
 
     def __repr__(self) -> str:
-        state = "cancelled" if self._cancelled else "done"
+        state = "cancelled" if self._cancelled else "done" if self.done() else "under way"
         return f"PullJob(job_id={self.job_id}, local_hit={self.local_hit}, {state})"

@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import os
 import socket
 import struct
 import time
+from collections.abc import Iterator
 
 import msgspec
 
@@ -23,7 +26,10 @@ __all__ = [
     "ask_info",
     "connect",
     "exchange",
+    "exchange_descriptor",
     "failure_of",
+    "frame",
+    "read_reply",
     "read_request",
     "socket_path",
     "write_reply",
@@ -145,12 +151,51 @@ def connect(path: str, timeout_s: float) -> socket.socket:
 
 def exchange(connection: socket.socket, request: Request, timeout_s: float) -> Reply:
     """Send and wait for the reply. TimeoutError at the deadline, ServerNotReady if it went away."""
-    deadline = time.monotonic() + timeout_s
-    try:
+    with _asking(connection, timeout_s):
+        deadline = time.monotonic() + timeout_s
         connection.settimeout(timeout_s)
         connection.sendall(frame(request))
-        length = body_length(_receive(connection, _LENGTH.size, deadline))
-        reply = _replies.decode(_receive(connection, length, deadline))
+        reply = _next_reply(connection, deadline)
+    return checked(reply)
+
+
+def exchange_descriptor(
+    connection: socket.socket, request: Request, timeout_s: float
+) -> tuple[Reply, socket.socket | None]:
+    """As `exchange`; with the socket that came with the reply, if one did."""
+    with _asking(connection, timeout_s), contextlib.ExitStack() as unwanted:
+        deadline = time.monotonic() + timeout_s
+        connection.settimeout(timeout_s)
+        connection.sendall(frame(request))
+        first, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+        stream = socket.socket(fileno=descriptors[0]) if descriptors else None
+        if stream is not None:
+            unwanted.callback(stream.close)
+        reply = _next_reply(connection, deadline, first)
+        unwanted.pop_all()
+    return checked(reply), stream
+
+
+def read_reply(connection: socket.socket) -> Reply:
+    """The next reply on a connection that carries many, whenever it comes."""
+    with _asking(connection, math.inf):
+        connection.settimeout(None)
+        first = connection.recv(1)
+        reply = _next_reply(connection, time.monotonic() + _BODY_TIMEOUT_S, first)
+    return checked(reply)
+
+
+def checked(reply: Reply) -> Reply:
+    """Raises what a Failure names."""
+    if isinstance(reply, Failure):
+        raise _EXCEPTIONS.get(reply.kind, RadixError)(reply.message)
+    return reply
+
+
+@contextlib.contextmanager
+def _asking(connection: socket.socket, timeout_s: float) -> Iterator[None]:
+    try:
+        yield
     except TimeoutError:
         raise TimeoutError(
             f"the radix-server at {connection.getpeername()} did not answer within {timeout_s:g} s"
@@ -160,9 +205,15 @@ def exchange(connection: socket.socket, request: Request, timeout_s: float) -> R
         raise ServerNotReady(f"the radix-server went away while asked ({error})") from None
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"the radix-server speaks another protocol: {error}") from None
-    if isinstance(reply, Failure):
-        raise _EXCEPTIONS.get(reply.kind, RadixError)(reply.message)
-    return reply
+
+
+def _next_reply(connection: socket.socket, deadline: float, begin: bytes | None = None) -> Reply:
+    """`begin`: bytes of it that were read already; empty at the end of the connection."""
+    if begin == b"":
+        raise ServerNotReady("the radix-server closed the connection instead of answering")
+    begin = begin or b""
+    header = begin + _receive(connection, _LENGTH.size - len(begin), deadline)
+    return _replies.decode(_receive(connection, body_length(header), deadline))
 
 
 def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:

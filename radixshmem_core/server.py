@@ -21,9 +21,10 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from .cluster.cluster import Cluster
 from .config import ServerConfig
-from .control import ControlSocket
-from .errors import RadixError
+from .control import ControlSocket, ReplyWithDescriptor
+from .errors import RadixError, ServerNotReady
 from .evictor import Evictor
 from .host import (
     access_of_group,
@@ -34,11 +35,17 @@ from .host import (
 from .messages import (
     Attached,
     Configure,
+    Dial,
+    Done,
+    Drain,
+    Flush,
+    FlushReply,
     Hello,
     Info,
     InfoReply,
     Reply,
     Request,
+    Reset,
     Status,
     StatusReply,
     WaitReady,
@@ -47,6 +54,7 @@ from .node import Events, Node
 from .prefault import Prefault
 from .reaper import Reaper
 from .report import status_line, status_report
+from .rpc import ProtocolError
 from .tasks import cancel_all
 
 __all__ = ["RadixServer"]
@@ -219,6 +227,10 @@ class _Work:
         self._prefault: Prefault | None = None
         self._control: ControlSocket | None = None
         self.node = Node(config, self._run_as_owner, self._event)
+        self._cluster: Cluster | None = None
+        if config.registry:
+            self._cluster = Cluster(config, self.node, self._run, self._run_as_owner)
+            self.node.membership = self._cluster
 
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await _run_in(self._threads, function, *arguments)
@@ -232,11 +244,13 @@ class _Work:
         raise_descriptor_limit(self.config.max_clients)
         await self.node.open()
         clear_stale_socket(path)
-        self._control = ControlSocket(path, self._handle, self._hung_up)
+        self._control = ControlSocket(path, self._handle, self._pulls, self._hung_up)
         await self._control.open(mode, gid)
+        if self._cluster is not None:
+            await self._cluster.open()
         unused = self.config.without_effect()
         if unused:
-            _log.warning("set, but without effect in this version: %s", ", ".join(unused))
+            _log.warning("set, but without effect here: %s", ", ".join(unused))
         self.node.announce()
 
     async def close(self, *, started: bool = True) -> None:
@@ -244,6 +258,8 @@ class _Work:
         if self._control is not None:
             await self._control.close()
         await self.node.settle()  # it may start tasks
+        if self._cluster is not None:
+            await self._cluster.close()
         if self._prefault is not None:
             self._prefault.cancel()
         await cancel_all(self._tasks)
@@ -270,6 +286,8 @@ class _Work:
             jobs.append(self._prefault.run())
         if self.config.status_interval_s > 0:
             jobs.append(self._log_status())
+        if self._cluster is not None:
+            jobs.append(self._cluster.attach(regions))
         for job in jobs:
             task = asyncio.create_task(job)
             task.add_done_callback(_log_failure)
@@ -289,7 +307,12 @@ class _Work:
         if self._reaper is not None:
             self._reaper.look()
 
-    async def _handle(self, request: Request, peer: socket.socket) -> Reply:
+    async def _pulls(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._cluster is None:
+            raise ProtocolError("this server has no peers to pull from")
+        await self._cluster.serve_pulls(reader, writer)
+
+    async def _handle(self, request: Request, peer: socket.socket) -> Reply | ReplyWithDescriptor:
         if isinstance(request, Hello):
             return InfoReply(info=self.node.info())
         if isinstance(request, WaitReady):
@@ -301,13 +324,54 @@ class _Work:
                 raise RadixError("no index yet, so no client can be attached to it")
             await self._reaper.attached(request.client_id, request.generation, peer)
             return InfoReply(info=self.node.info())
-        assert isinstance(request, Status)
-        return StatusReply(status=await self.status())
+        if isinstance(request, Status):
+            return StatusReply(status=await self.status())
+        return await self._handle_cluster(request)
+
+    async def _handle_cluster(self, request: Request) -> Reply | ReplyWithDescriptor:
+        cluster, regions = self._cluster, self.node.regions
+        if regions is None:
+            raise ServerNotReady(f"{self.config.name} has no geometry yet")
+        if isinstance(request, Flush):
+            complete = cluster is None or await cluster.flush(request.timeout_s)
+            return FlushReply(complete=complete)
+        if isinstance(request, Reset):
+            if cluster is None:
+                await self._run(regions.index.reset)
+            else:
+                await cluster.reset()
+            return Done()
+        if cluster is None:
+            raise RadixError(
+                f"{self.config.name} is in no cluster; start it with --registry to have peers"
+            )
+        if isinstance(request, Dial):
+            return await cluster.dial(request.rank)
+        if isinstance(request, Drain):
+            await cluster.drain()
+            if request.forget_geometry:
+                await self._forget_geometry()
+            return Done()
+        raise ProtocolError(f"{type(request).__name__} is not a request of its own")
+
+    async def _forget_geometry(self) -> None:
+        if self._prefault is not None:
+            self._prefault.cancel()
+        await cancel_all(self._tasks)
+        self._tasks, self._reaper, self._prefault = [], None, None
+        if self._cluster is not None:
+            await self._cluster.detach()
+        await self.node.forget_geometry()
 
     async def status(self) -> dict[str, Any]:
         prefault = self._prefault.figures() if self._prefault is not None else None
         reaped = self._reaper.reaped if self._reaper is not None else 0
-        return await self._run(status_report, self.node.info(), self.node.regions, prefault, reaped)
+        report = await self._run(
+            status_report, self.node.info(), self.node.regions, prefault, reaped
+        )
+        if self._cluster is not None:
+            report["cluster"] = self._cluster.report()
+        return report
 
 
 async def _run_in(

@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <span>
 #include <string>
 #include <tuple>
 
@@ -26,23 +27,46 @@ SlotArray full_slots(const py::object& self) {
   return view_of(hit.full_slots.get(), hit.full_count, self);
 }
 
+py::tuple fragment(std::uint32_t rank, Position offset, std::span<const std::int32_t> from) {
+  py::list slots(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) slots[i] = py::int_(from[i]);
+  return py::make_tuple(rank, offset, slots);
+}
+
 py::list full_fragments(const QueryResult& result) {
   py::list fragments;
-  if (result.hit.full_count == 0) return fragments;
-  py::list slots(result.hit.full_count);
-  for (std::uint32_t i = 0; i < result.hit.full_count; ++i) {
-    slots[i] = py::int_(result.hit.full_slots[i]);
+  const Hit& hit = result.hit;
+  if (hit.full_count != 0) {
+    fragments.append(fragment(result.rank, 0, {hit.full_slots.get(), hit.full_count}));
   }
-  fragments.append(py::make_tuple(result.rank, 0, slots));
+  if (result.remote && (hit.mask & kMaskFull) != 0) {
+    for (const RemoteFragment& part : result.remote->full) {
+      fragments.append(fragment(part.rank, part.offset, part.slots));
+    }
+  }
   return fragments;
 }
 
 SlotArray swa_slots(const py::object& self) {
-  const Hit& hit = self.cast<const QueryResult&>().hit;
-  return view_of(hit.window.swa_slots.data(), hit.window.swa_slots.size(), self);
+  const auto& result = self.cast<const QueryResult&>();
+  const auto& slots = result.remote ? result.remote->swa_slots : result.hit.window.swa_slots;
+  return view_of(slots.data(), slots.size(), self);
+}
+
+Position swa_start(const QueryResult& result) {
+  return result.remote ? result.remote->swa_start : result.hit.window.swa_start;
+}
+
+std::uint32_t swa_source_rank(const QueryResult& result) {
+  const bool elsewhere = result.remote && !result.remote->swa_slots.empty();
+  return elsewhere ? result.remote->swa_rank : result.rank;
 }
 
 py::object mamba(const QueryResult& result) {
+  if (result.remote) {
+    const auto& found = result.remote->mamba;
+    return found ? py::object(py::make_tuple(found->rank, found->slot)) : py::none();
+  }
   if (!result.hit.window.mamba) return py::none();
   return py::make_tuple(result.rank, *result.hit.window.mamba);
 }
@@ -57,9 +81,9 @@ SlotArray unused_slots(const py::object& self) {
   return view_of(unused.data(), unused.size(), self);
 }
 
-std::string repr_of_hit(const char* name, const Hit& hit) {
+std::string repr_of_hit(const char* name, const Hit& hit, Position common_hit) {
   return std::string(name) + "(status=" + error_name(hit.status) +
-         ", common_hit=" + std::to_string(hit.blocks) +
+         ", common_hit=" + std::to_string(common_hit) +
          ", pinned=" + (hit.pinned() ? "True" : "False") + ")";
 }
 
@@ -76,10 +100,10 @@ void warn_if_pinned(const char* name, const Hit& hit) {
 template <typename Result>
 py::class_<Result> bind_hit(py::module_& module, const char* name) {
   return py::class_<Result>(module, name)
-      .def("__repr__", [name](const Result& r) { return repr_of_hit(name, r.hit); })
+      .def("__repr__", [name](const Result& r) { return repr_of_hit(name, r.hit, r.common_hit()); })
       .def_property_readonly("status",
                              [](const Result& r) { return static_cast<int>(r.hit.status); })
-      .def_property_readonly("common_hit", [](const Result& r) { return r.hit.blocks; })
+      .def_property_readonly("common_hit", [](const Result& r) { return r.common_hit(); })
       .def("finalize", [](Result& r) { r.hit.finalize(); })
       .def("validate", [](const Result& r) { return r.hit.validate(); });
 }
@@ -106,10 +130,9 @@ void bind_index_results(py::module_& module) {
   bind_hit<QueryResult>(module, "QueryResult")
       .def_property_readonly("full_fragments", &full_fragments)
       .def_property_readonly("full_slots", &full_slots)
-      .def_property_readonly("swa_start",
-                             [](const QueryResult& r) { return r.hit.window.swa_start; })
+      .def_property_readonly("swa_start", &swa_start)
       .def_property_readonly("swa_slots", &swa_slots)
-      .def_property_readonly("swa_source_rank", [](const QueryResult& r) { return r.rank; })
+      .def_property_readonly("swa_source_rank", &swa_source_rank)
       .def_property_readonly("mamba", &mamba)
       .def_property_readonly("cursor", [](const QueryResult& r) { return r.hit.cursor; });
   bind_hit<AuxResult>(module, "AuxResult").def_property_readonly("slots", &aux_slots);

@@ -4,7 +4,10 @@
 // What queries return to Python; index_results.cc makes its attributes when they are read.
 #pragma once
 
+#include <optional>
+
 #include "node/session.h"
+#include "remote/lookup.h"
 
 namespace radixshmem::bindings {
 
@@ -16,7 +19,12 @@ struct QueryResult {
   ~QueryResult();
 
   Hit hit;
-  std::uint32_t rank = 0;
+  std::uint32_t rank = 0;           // of this node
+  std::optional<RemoteHit> remote;  // when peers have more than `hit`
+
+  [[nodiscard]] Position common_hit() const noexcept {
+    return remote ? remote->common_hit : hit.blocks;
+  }
 };
 
 // The same for a Hit with aux_from.
@@ -27,6 +35,7 @@ struct AuxResult {
   ~AuxResult();
 
   Hit hit;
+  [[nodiscard]] Position common_hit() const noexcept { return hit.blocks; }
 };
 
 }  // namespace radixshmem::bindings

@@ -94,6 +94,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   Session& operator=(const Session&) = delete;
 
   [[nodiscard]] bool read_only() const noexcept { return region_.read_only(); }
+  [[nodiscard]] const std::string& name() const noexcept { return region_.name(); }
   [[nodiscard]] ClientId client_id() const noexcept { return self_; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
   // Returns: OK, NOT_READY or CLOSED: what the next call would say.

@@ -38,7 +38,7 @@ def run_server(*flags: str) -> subprocess.CompletedProcess[str]:
         (["--name", "/x", "--data-bytes", "many"], "data_bytes is 'many'"),
         (["--name", "/x", "--data-bytes", "12"], "not one slot fits"),
         (["--name", "/x", "--data-byte", "1M"], "did you mean --data-bytes"),
-        (["--name", "/x", "--data-bytes", "1M", "--registry", "etcd://h:1"], "cluster mode is not"),
+        (["--name", "/x", "--data-bytes", "1M", "--registry", "etcd://h:1"], "--rpc-address"),
         (["--name", "/x", "--config", "/absent.toml"], "cannot read the config file /absent.toml"),
         (["--name", "/" + "n" * 94, "--data-bytes", "1M"], "108 bytes, the system allows 107"),
         (["--name", "/x", "--data-bytes", "1M", "--group", "no_such"], "no such group"),
@@ -146,7 +146,7 @@ def test_options_without_effect_are_warned_about(
     server = start_server("--rpc-port", "17200", "--transfer-port", "5")
     server.event("waiting")
     assert server.stop() == 0
-    assert "without effect in this version: rpc_port, transfer_port" in server.errors
+    assert "without effect here: rpc_port, transfer_port" in server.errors
 
 
 def test_group_may_use_the_files(region_name: str) -> None:

@@ -25,7 +25,7 @@ class Local:
 
 
 def make_job(local: Local, open_jobs: set[int]) -> PullJob:
-    return PullJob(local, open_jobs)  # type: ignore[arg-type]
+    return PullJob(local, open_jobs, 0)  # type: ignore[arg-type]
 
 
 def test_result_shows_the_local_query() -> None:

@@ -53,6 +53,10 @@ INFO = Info(
 )
 
 
+async def no_pulls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    raise ProtocolError("no pulls here")
+
+
 def tracebacks(error: BaseException) -> int:
     """How many a user sees for it."""
     return "".join(traceback.format_exception(error)).count("Traceback (most recent call last)")
@@ -77,7 +81,7 @@ class Server:
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
-        control = ControlSocket(self.path, self.handle, self.endings.release)
+        control = ControlSocket(self.path, self.handle, no_pulls, self.endings.release)
         try:
             asyncio.run_coroutine_threadsafe(control.open(0o600, -1), loop).result(5)
             yield self

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// What a server of a cluster does with its index region, for Python: the peer table, the own part of
+// the directory, the shard map, and the responder that answers index streams.
+// One thread at a time, but for Responder.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/bind.h"
+#include "bindings/buffers.h"
+#include "bindings/errors.h"
+#include "bindings/gil.h"
+#include "directory/directory.h"
+#include "directory/shard_map.h"
+#include "node/peer_index.h"
+#include "transport/responder.h"
+
+namespace radixshmem::bindings {
+namespace {
+
+namespace py = pybind11;
+using SessionPtr = std::shared_ptr<Session>;
+
+PeerState state_of(const std::string& name) {
+  if (name == "live") return PeerState::kLive;
+  if (name == "other") return PeerState::kOther;
+  if (name == "gone") return PeerState::kGone;
+  throw py::value_error("peer state " + name + " is not live, other or gone");
+}
+
+// X(field): of PeerInfo, as both sides of the peer protocol name them.
+#define RADIX_PEER_FIELDS(X)                                                          \
+  X(peer_readable_bytes) X(directory_offset) X(arena_offset) X(side_offset)           \
+  X(table_offset) X(directory_lines) X(arena_units) X(side_blocks) X(side_bytes)      \
+  X(table_lines) X(table_lines_max)
+
+py::dict layout_of(const PeerInfo& info) {
+  py::dict out;
+#define RADIX_PUT(field) out[#field] = info.field;
+  RADIX_PEER_FIELDS(RADIX_PUT)
+#undef RADIX_PUT
+  return out;
+}
+
+PeerInfo info_of(const py::dict& layout) {
+  PeerInfo info;
+#define RADIX_TAKE(field) \
+  info.field = layout.contains(#field) ? layout[#field].cast<decltype(info.field)>() : 0;
+  RADIX_PEER_FIELDS(RADIX_TAKE)
+#undef RADIX_TAKE
+  return info;
+}
+#undef RADIX_PEER_FIELDS
+
+// The peer table of a server's own region, which it keeps mapped.
+class PyPeerTable final {
+ public:
+  explicit PyPeerTable(SessionPtr session)
+      : session_(std::move(session)), table_(peer_table_of(*session_)) {}
+
+  [[nodiscard]] PeerTable& get() noexcept { return table_; }
+  [[nodiscard]] py::dict own_layout() const { return layout_of(own_peer_info(*session_)); }
+
+  void set(Rank rank, const std::string& state, bool warming, std::uint64_t incarnation,
+           const py::dict& layout) {
+    PeerInfo info = info_of(layout);
+    info.rank = rank;
+    info.state = state_of(state);
+    info.warming = warming;
+    info.incarnation = incarnation;
+    unwrap(table_.set(info));
+  }
+
+  void set_shard_map(const py::object& map) {
+    const Bytes bytes(map);
+    if (bytes.span().size() != kShards * sizeof(ShardRanks)) {
+      throw py::value_error("a shard map has 65536 x 2 uint16");
+    }
+    std::vector<ShardRanks> ranks(kShards);
+    std::memcpy(ranks.data(), bytes.span().data(), bytes.span().size());
+    table_.set_shard_map(ranks);
+  }
+
+  [[nodiscard]] std::uint64_t own_digest() const {
+    const auto own = table_.own();
+    return own ? own->digest : 0;
+  }
+
+ private:
+  SessionPtr session_;
+  PeerTable table_;
+};
+
+py::bytes shard_map(const std::vector<std::pair<std::uint16_t, std::uint32_t>>& weights,
+                    std::uint32_t replicas) {
+  std::vector<ShardMember> members;
+  for (const auto& [rank, weight] : weights) members.push_back({rank, weight});
+  ShardMap map;
+  {
+    const GilRelease release;
+    map = make_shard_map(members, replicas);
+  }
+  return py::bytes(reinterpret_cast<const char*>(map.data()), map.size() * sizeof(ShardRanks));
+}
+
+void bind_peer_table(py::module_& module) {
+  py::class_<PyPeerTable>(module, "PeerTable")
+      .def(py::init<SessionPtr>(), py::arg("index"))
+      .def("set", &PyPeerTable::set, py::arg("rank"), py::arg("state"), py::arg("warming"),
+           py::arg("incarnation"), py::arg("layout"))
+      .def(
+          "forget", [](PyPeerTable& self, Rank rank) { self.get().forget(rank); }, py::arg("rank"))
+      .def(
+          "set_own",
+          [](PyPeerTable& self, Rank rank, std::uint64_t digest, bool draining) {
+            self.get().set_own({rank, draining, digest});
+          },
+          py::arg("rank"), py::arg("digest"), py::arg("draining"))
+      .def("set_shard_map", &PyPeerTable::set_shard_map, py::arg("map"))
+      .def("own_layout", &PyPeerTable::own_layout)
+      .def("own_digest", &PyPeerTable::own_digest);
+  module.def("shard_map", &shard_map, py::arg("weights"), py::arg("replicas"));
+}
+
+class PyDirectory final {
+ public:
+  explicit PyDirectory(SessionPtr session)
+      : session_(std::move(session)),
+        directory_(area_of(*session_), session_->tree().layout().directory_lines) {}
+  [[nodiscard]] Directory& get() noexcept { return directory_; }
+
+ private:
+  static std::byte* area_of(const Session& session) noexcept {
+    const Tree& tree = session.tree();
+    return reinterpret_cast<std::byte*>(&tree.header()) +
+           tree.layout().area(AreaKind::kDirectory).offset;
+  }
+
+  SessionPtr session_;
+  Directory directory_;
+};
+
+py::dict directory_figures(PyDirectory& self) {
+  const Directory& directory = self.get();
+  const DirectoryCounters& c = directory.counters();
+  py::dict out;
+  out["entries"] = directory.entries();
+  out["entries_max"] = std::uint64_t{directory.lines()} * kEntriesPerLine;
+  out["waiting"] = directory.waiting();
+  out["received"] = c.published;
+  out["retracted"] = c.retracted;
+  out["dropped"] = c.dropped;
+  out["displaced"] = c.displaced;
+  out["capped"] = c.capped;
+  out["promoted"] = c.promoted;
+  out["refused"] = c.refused;
+  return out;
+}
+
+void bind_directory(py::module_& module) {
+  py::class_<PyDirectory>(module, "Directory")
+      .def(py::init<SessionPtr>(), py::arg("index"))
+      .def(
+          "clear", [](PyDirectory& self, std::uint64_t digest) { self.get().clear(digest); },
+          py::arg("digest"))
+      .def(
+          "admit",
+          [](PyDirectory& self, Rank rank, std::uint64_t incarnation) {
+            self.get().admit(rank, static_cast<std::uint16_t>(incarnation));
+          },
+          py::arg("rank"), py::arg("incarnation"))
+      .def(
+          "expel", [](PyDirectory& self, Rank rank) { self.get().expel(rank); }, py::arg("rank"))
+      .def("figures", &directory_figures);
+}
+
+// The responder, and what it reads from for as long as it runs.
+class PyResponder final {
+ public:
+  PyResponder(SessionPtr session, py::object store, std::unique_ptr<Responder> responder)
+      : session_(std::move(session)), store_(std::move(store)), responder_(std::move(responder)) {}
+  [[nodiscard]] Responder& get() const noexcept { return *responder_; }
+
+ private:
+  SessionPtr session_;
+  py::object store_;  // a view of the slots
+  std::unique_ptr<Responder> responder_;
+};
+
+std::unique_ptr<PyResponder> start_responder(const SessionPtr& session, py::object slots) {
+  const Tree& tree = session->tree();
+  PeerRanges ranges;
+  ranges.index = {reinterpret_cast<const std::byte*>(&tree.header()),
+                  tree.layout().peer_readable_bytes};
+  if (!slots.is_none()) {
+    const Bytes bytes(slots);
+    ranges.slots = bytes.span();
+  }
+  auto started = unlocked([&] { return Responder::start(ranges); });
+  return std::make_unique<PyResponder>(session, std::move(slots), std::move(started));
+}
+
+py::dict responder_figures(const PyResponder& self) {
+  const ResponderFigures f = self.get().figures();
+  py::dict out;
+  out["streams"] = f.streams;
+  out["accepted"] = f.accepted;
+  out["reads"] = f.reads;
+  out["read_bytes"] = f.read_bytes;
+  out["refused_malformed"] = f.refused_malformed;
+  out["refused_out_of_range"] = f.refused_out_of_range;
+  out["refused_not_served"] = f.refused_not_served;
+  out["refused_full"] = f.refused_full;
+  out["dropped_stalled"] = f.dropped_stalled;
+  return out;
+}
+
+}  // namespace
+
+void bind_cluster(py::module_& module) {
+  bind_peer_table(module);
+  bind_directory(module);
+  py::class_<PyResponder>(module, "Responder")
+      .def_static("start", &start_responder, py::arg("index"), py::arg("slots"))
+      .def(
+          "add",
+          [](const PyResponder& self, int fd) { unlocked([&] { return self.get().add(fd); }); },
+          py::arg("fd"))
+      .def("figures", &responder_figures)
+      .def("stop", [](const PyResponder& self) {
+        const GilRelease release;
+        self.get().stop();
+      });
+}
+
+}  // namespace radixshmem::bindings

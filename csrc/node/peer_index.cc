@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+#include "node/peer_index.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "node/call.h"
+#include "transport/shm_reader.h"
+
+namespace radixshmem {
+namespace {
+
+constexpr std::chrono::microseconds kOneSidedTimeout{2'000};
+constexpr std::chrono::microseconds kStreamTimeout{20'000};
+
+void add_figures(LookupFigures& sum, const LookupFigures& one) noexcept {
+  sum.rounds += one.rounds;
+  sum.retries += one.retries;
+  sum.retry_rounds += one.retry_rounds;
+  sum.reads += one.reads;
+  sum.bytes += one.bytes;
+  sum.most_reads_to_one_peer = std::max(sum.most_reads_to_one_peer, one.most_reads_to_one_peer);
+  sum.stale_entries += one.stale_entries;
+  sum.skipped_peers += one.skipped_peers;
+  sum.timeouts += one.timeouts;
+  sum.failures += one.failures;
+}
+
+}  // namespace
+
+PeerTable peer_table_of(const Session& session) noexcept {
+  const Tree& tree = session.tree();
+  auto* region = reinterpret_cast<std::byte*>(&tree.header());
+  return PeerTable(region + tree.layout().area(AreaKind::kPeerTable).offset);
+}
+
+PeerInfo own_peer_info(const Session& session) {
+  const Tree& tree = session.tree();
+  const IndexLayout& layout = tree.layout();
+  PeerInfo info;
+  info.incarnation = session.incarnation();
+  info.peer_readable_bytes = layout.peer_readable_bytes;
+  info.directory_offset = layout.area(AreaKind::kDirectory).offset;
+  info.arena_offset = layout.area(AreaKind::kArena).offset;
+  info.side_offset = layout.area(AreaKind::kSideBlocks).offset;
+  info.table_offset = layout.area(AreaKind::kTable).offset;
+  info.directory_lines = layout.directory_lines;
+  info.arena_units = tree.arena().units();
+  info.side_blocks = layout.side_blocks;
+  info.side_bytes = layout.side_bytes;
+  info.table_lines = tree.table().lines_in_use();
+  info.table_lines_max = layout.table_lines_max;
+  return info;
+}
+
+PeerIndex::PeerIndex(std::shared_ptr<Session> session, std::uint32_t timeout_us)
+    : session_(std::move(session)),
+      timeout_us_(timeout_us),
+      peers_(peer_table_of(*session_), /*may_mark=*/!session_->read_only()) {}
+
+std::optional<OwnInfo> PeerIndex::own() const {
+  const Session::Call call(*session_);
+  if (!call) return std::nullopt;
+  return peers_.table().own();
+}
+
+Result<std::vector<PeerIndex::Life>> PeerIndex::living() const {
+  const Session::Call call(*session_);
+  if (!call) return session_->refusal(call.code());
+  std::vector<PeerInfo> known;
+  peers_.table().peers(known);
+  std::vector<Life> living;
+  for (const PeerInfo& peer : known) {
+    if (peer.state == PeerState::kLive) living.push_back({peer.rank, peer.incarnation});
+  }
+  return living;
+}
+
+Result<bool> PeerIndex::adopt_own(const Life& life, Deadline deadline) {
+  std::string name;
+  {
+    const Session::Call call(*session_);
+    if (!call) return session_->refusal(call.code());
+    const auto own = peers_.table().own();
+    if (!own || own->rank != life.rank) return false;
+    name = session_->name();
+  }
+  auto reader = ShmReader::open({name, life.incarnation, "", "", 0});
+  if (!reader) return reader.error();
+  if (auto done = adopt(life, std::move(reader).value(), deadline); !done) return done.error();
+  return true;
+}
+
+Result<> PeerIndex::adopt(const Life& life, std::unique_ptr<PeerReader> reader,
+                          Deadline deadline) {
+  const Session::Call call(*session_);
+  if (!call) return session_->refusal(call.code());
+  if (reader->kind() == TransportKind::kTcp) any_stream_.store(true, std::memory_order_relaxed);
+  return peers_.adopt(life.rank, life.incarnation, std::move(reader), deadline);
+}
+
+Result<bool> PeerIndex::take_back(const Life& life, Deadline deadline) {
+  const auto all = peers_.connections();
+  const auto same = std::ranges::find_if(all, [&](const PeerConnection& c) {
+    return c.rank == life.rank && c.incarnation == life.incarnation;
+  });
+  if (same == all.end()) return false;
+  auto reader = peers_.take(life.rank);
+  if (reader == nullptr || reader->broken()) return false;
+  return adopt(life, std::move(reader), deadline).ok();
+}
+
+std::chrono::microseconds PeerIndex::timeout() const {
+  if (timeout_us_ != 0) return std::chrono::microseconds(timeout_us_);
+  return any_stream_.load(std::memory_order_relaxed) ? kStreamTimeout : kOneSidedTimeout;
+}
+
+Result<std::optional<RemoteHit>> PeerIndex::lookup(std::span<const BlockHash> hashes,
+                                                   std::uint32_t mask, Position local_hit,
+                                                   bool directory_only) {
+  const Session::Call call(*session_);
+  if (!call) return session_->refusal(call.code());
+  if (!peers_.table().own()) return std::optional<RemoteHit>();
+  const IndexPlan& plan = session_->plan();
+  LookupRequest request;
+  request.hashes = hashes;
+  request.local_hit = local_hit;
+  request.mask = mask;
+  request.swa_window_blocks = plan.swa_window_blocks;
+  request.block_size = plan.block_size;
+  request.segment_blocks = session_->tree().segment_blocks();
+  request.timeout = timeout();
+  request.directory_only = directory_only;
+  RemoteHit found = radixshmem::lookup(peers_, request);
+  add(found, local_hit);
+  return std::optional<RemoteHit>(std::move(found));
+}
+
+void PeerIndex::add(const RemoteHit& found, Position local_hit) {
+  const std::lock_guard guard(totals_mutex_);
+  ++totals_.lookups;
+  if (found.common_hit > local_hit) ++totals_.deeper;
+  add_figures(totals_.sums, found.figures);
+  const std::size_t last = totals_.rounds.size() - 1;
+  ++totals_.rounds[std::min<std::size_t>(found.figures.rounds, last)];
+}
+
+LookupTotals PeerIndex::totals() const {
+  const std::lock_guard guard(totals_mutex_);
+  return totals_;
+}
+
+}  // namespace radixshmem

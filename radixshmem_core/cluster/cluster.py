@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""A server as a member of a cluster: everything that `registry` turns on.
+
+Membership begins with the server; what needs an index (publication, leases, pulls) begins when a
+client has given the geometry, and begins anew when the reset epoch is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from .. import _core
+from .._version import __version__
+from ..config import ServerConfig
+from ..control import ReplyWithDescriptor
+from ..errors import RadixError, ServerNotReady
+from ..messages import Dialed
+from ..node import Node, Runner
+from ..regions import Regions
+from ..tasks import cancel_all
+from . import wire
+from .addresses import is_loopback, own_address
+from .auth import load_token
+from .dialer import dial
+from .listener import Listener
+from .membership import Membership
+from .peer_link import serve_peer
+from .peers import Peer, Peers
+from .planes import open_plane
+from .planes.base import DataPlane
+from .pull_jobs import PullJobs
+from .pulls import PullDeadline, PullOutcome
+from .registry import Member, RegistryOptions, RegistryUnavailable, open_registry
+from .shared_index import SharedIndex, digest_of, geometry_key
+
+__all__ = ["Cluster"]
+
+_log = logging.getLogger("radixshmem.server")
+_T = TypeVar("_T")
+
+_DIAL_TIMEOUT_S = 2.0
+_EPOCH_TIMEOUT_S = 2.0
+_BOOTSTRAP_POLL_S = 0.2
+_RETRY_S = 0.5
+
+
+class Cluster:
+    """Lives in the event loop of its server."""
+
+    def __init__(self, config: ServerConfig, node: Node, run: Runner, run_as_owner: Runner) -> None:
+        self._config = config
+        self._node = node
+        self._run = run
+        self._run_as_owner = run_as_owner
+        self._instance = secrets.randbits(63) | 1
+        self._threads = concurrent.futures.ThreadPoolExecutor(3, "radix-server-registry")
+        self._token = b""
+        self._listener: Listener | None = None
+        self._membership: Membership | None = None
+        self._responder: _core.Responder | None = None
+        self._plane: DataPlane | None = None
+        self._plane_reason = ""
+        self._shared: SharedIndex | None = None
+        self._regions: Regions | None = None
+        self._epochs: dict[str, int] = {}
+        self._jobs: PullJobs | None = None
+        self._attached = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._peers = Peers(self._dial, self.describe, self._peers_changed)
+        self._address = ""
+        self._port = 0
+        self._node_name = config.node_name or socket.gethostname()
+
+    # ------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Listen, register, follow the others. NameTaken when a living server has the name."""
+        self._loop = asyncio.get_running_loop()
+        config = self._config
+        self._address = own_address(config.registry, config.rpc_address, config.rpc_interface)
+        self._token = load_token(
+            config.cluster_token_file, loopback_only=is_loopback(self._address)
+        )
+        self._listener = Listener(
+            self._token, {wire.CONTROL: self._serve_control, wire.INDEX: self._serve_index}
+        )
+        self._port = await self._listener.open(self._address, config.rpc_port, config.ports())
+        registry = open_registry(
+            config.registry, cluster_id=config.cluster_id, options=_registry_options(config)
+        )
+        self._membership = Membership(
+            registry,
+            self._run_registry,
+            self._node_name,
+            self._instance,
+            (self._address, self._port),
+            self._members_changed,
+        )
+        try:
+            await self._membership.join()
+        except RegistryUnavailable as error:
+            self._membership.last_error = str(error)
+            _log.warning("the registry cannot be reached; this node goes on alone: %s", error)
+        self._tasks.append(asyncio.create_task(self._membership.run()))
+        if config.expected_min_nodes > 1:
+            self._tasks.append(asyncio.create_task(self._await_members()))
+
+    async def attach(self, regions: Regions) -> None:
+        """The index is there: share it."""
+        self._regions = regions
+        if regions.store is not None and self._plane is None:
+            self._plane, self._plane_reason = await self._run(self._open_plane, regions)
+        self._responder = await self._run(
+            _core.Responder.start,
+            regions.index,
+            None if regions.store is None else regions.store.data_view(),
+        )
+        self._jobs = PullJobs(
+            regions.index,
+            self._pull,
+            max_pending_jobs=self._config.max_pending_jobs,
+            job_ttl_s=self._config.job_ttl_s,
+        )
+        async with self._changing:
+            await self._share()
+        self._attached.set()
+
+    async def detach(self) -> None:
+        """The index goes: nobody reads it any more, and nothing here does."""
+        self._attached.clear()
+        self._regions = None
+        if self._jobs is not None:
+            await self._jobs.close()
+        async with self._changing:
+            if self._shared is not None:
+                await self._shared.close()
+        self._shared = self._jobs = None
+        self._peers.tell()
+        if self._plane is not None:
+            await self._run(self._plane.close)
+        if self._responder is not None:
+            await self._run(self._responder.stop)
+        self._plane = self._responder = None
+
+    async def close(self) -> None:
+        """Leave: peers drop this node at once instead of waiting for its lease to run out."""
+        if self._membership is not None:
+            await self._membership.leave()
+        await cancel_all(self._tasks)
+        await self.detach()
+        await self._peers.close()
+        if self._listener is not None:
+            await self._listener.close()
+        if self._membership is not None:
+            await self._membership.close()
+        self._threads.shutdown(wait=False)
+
+    async def _run_registry(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
+
+    def _open_plane(self, regions: Regions) -> tuple[DataPlane, str]:
+        assert regions.store is not None
+        return open_plane(self._config, regions, self._address, self._dial_from_thread)
+
+    async def _await_members(self) -> None:
+        """Hold readiness until enough nodes are there; after a while say what is missing."""
+        wanted = self._config.expected_min_nodes
+        deadline = asyncio.get_running_loop().time() + self._config.bootstrap_timeout_s
+        while self.world_size < wanted:
+            if asyncio.get_running_loop().time() > deadline:
+                self._node.hold(
+                    f"{self.world_size} of {wanted} nodes (expected_min_nodes) have joined"
+                )
+            await asyncio.sleep(_BOOTSTRAP_POLL_S)
+        self._node.enough_members()
+
+    # ------------------------------------------------------------ what is known
+
+    @property
+    def rank(self) -> int:
+        me = self._membership.me if self._membership is not None else None
+        return 0 if me is None else me.rank
+
+    @property
+    def world_size(self) -> int:
+        return 1 + len(self._peers)
+
+    @property
+    def data_plane(self) -> str:
+        return "" if self._plane is None else self._plane.name
+
+    def describe(self) -> wire.Description:
+        """This server, for its peers."""
+        shared = self._shared
+        return wire.Description(
+            version=__version__,
+            node=self._node_name,
+            rank=self.rank,
+            instance=self._instance,
+            mode=self._node.mode,
+            **({} if shared is None else shared.describe()),
+        )
+
+    def report(self) -> dict[str, Any]:
+        """For `radix-server status` and `nodes`."""
+        shared, membership = self._shared, self._membership
+        report: dict[str, Any] = {
+            "node": self._node_name,
+            "rank": self.rank,
+            "address": f"{self._address}:{self._port}",
+            "registry": self._config.registry,
+            "registry_error": membership.last_error if membership is not None else "",
+            "data_plane": self.data_plane,
+            "data_plane_reason": self._plane_reason,
+            "nodes": [self._own_row(), *(self._peer_row(peer) for peer in self._peers)],
+        }
+        if self._listener is not None:
+            report["listener"] = self._listener.figures()
+        if self._responder is not None:
+            report["responder"] = self._responder.figures()
+        if shared is not None:
+            report["epoch"] = shared.epoch
+            report["directory"] = shared.publication.figures()
+            report["leases"] = shared.leases.figures()
+            report["pulls"] = {} if shared.puller is None else vars(shared.puller.figures)
+        return report
+
+    def _own_row(self) -> dict[str, Any]:
+        said = self.describe()
+        return {**_node_row(said), "address": f"{self._address}:{self._port}", "state": "self"}
+
+    def _peer_row(self, peer: Peer) -> dict[str, Any]:
+        said = peer.description
+        where = f"{peer.member.address}:{peer.member.port}"
+        if said is None or not peer.reachable:
+            return {
+                "node": peer.name,
+                "rank": peer.member.rank,
+                "address": where,
+                "state": "unreachable",
+                "error": peer.last_error,
+            }
+        state = "live"
+        if said.digest == 0:
+            state = "waiting for a geometry"
+        elif self._shared is None or said.digest != self._shared.digest:
+            state = "other geometry"
+        elif said.draining:
+            state = "draining"
+        elif said.warming:
+            state = "warming"
+        return {**_node_row(said), "address": where, "state": state}
+
+    # ------------------------------------------------------------ changes
+
+    def _members_changed(self, members: Sequence[Member], epochs: dict[str, int]) -> None:
+        self._peers.set_members(members, self._instance)
+        self._epochs = epochs
+        shared = self._shared
+        if shared is None:
+            return
+        if shared.rank != self.rank or epochs.get(shared.key, 0) > shared.epoch:
+            self._spawn(self._share_anew())
+        else:
+            shared.peers_changed()
+
+    def _peers_changed(self) -> None:
+        if self._shared is not None:
+            self._shared.peers_changed()
+
+    def _description_changed(self) -> None:
+        self._peers.tell()
+        if self._shared is not None:
+            self._shared.peers_changed()
+
+    def _spawn(self, job: Any) -> None:
+        task = asyncio.create_task(job)
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task in self._tasks:
+            self._tasks.remove(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a job of the cluster failed", exc_info=error)
+
+    async def _share_anew(self) -> None:
+        async with self._changing:
+            await self._share()
+
+    async def _share(self) -> None:
+        """Begin, or begin anew because the rank or the epoch is another. Requires: _changing."""
+        regions, old = self._regions, self._shared
+        if regions is None:
+            return
+        key = geometry_key(regions.identity.geometry)
+        epoch = self._epochs.get(key, 0)
+        if old is not None:
+            if old.rank == self.rank and epoch <= old.epoch:
+                return
+            self._shared = None
+            await old.close()
+        held = _core.PeerTable(regions.index).own_digest()
+        if held not in (0, digest_of(key, epoch)):
+            _log.info("%s: the reset epoch is %d: dropping the tree", self._config.name, epoch)
+            await self._drop_tree(regions.index)
+        self._shared = SharedIndex(
+            self._config,
+            regions,
+            epoch,
+            self.rank,
+            self._plane,
+            self._run,
+            self._run_as_owner,
+            self._peers,
+            self._description_changed,
+        )
+        self._description_changed()
+
+    async def _drop_tree(self, index: _core.Index) -> None:
+        while True:
+            try:
+                return await self._run(index.reset)
+            except TimeoutError as error:  # a stopped process holds the lock
+                _log.warning("%s: cannot drop the tree yet: %s", self._config.name, error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def reset(self) -> None:
+        """Raise the epoch, drop the own tree, and wait until the peers in reach dropped theirs."""
+        shared, membership = self._shared, self._membership
+        if shared is None or membership is None:
+            raise ServerNotReady(f"{self._config.name} has no index yet to reset")
+        async with self._changing:
+            epoch = await membership.raise_epoch(shared.key)
+            self._epochs = {**self._epochs, shared.key: epoch}
+            await self._share()
+        hints = [
+            asyncio.ensure_future(
+                peer.link.ask(wire.EpochRaised(key=shared.key, epoch=epoch), _EPOCH_TIMEOUT_S)
+            )
+            for peer in self._peers
+            if peer.reachable
+        ]
+        if hints:
+            await asyncio.wait(hints)
+            for hint in hints:
+                hint.exception()
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Whether every insert until now is known to its shard holders."""
+        begin = asyncio.get_running_loop().time()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._attached.wait(), timeout_s)
+        left = timeout_s - (asyncio.get_running_loop().time() - begin)
+        shared = self._shared
+        return shared is not None and await shared.publication.flush(left)
+
+    async def drain(self) -> None:
+        if self._shared is not None:
+            await self._shared.drain()
+
+    # ------------------------------------------------------------ peers ask
+
+    async def _serve_control(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
+        await serve_peer(reader, writer, self._answer)
+
+    async def _serve_index(self, connection: socket.socket) -> None:
+        if self._responder is None:
+            connection.close()
+            return
+        self._responder.add(connection.detach())
+
+    async def _answer(self, request: wire.PeerRequest) -> wire.PeerReply:
+        if isinstance(request, wire.Describe):
+            self._heard(request.mine)
+            return wire.Described(mine=self.describe())
+        shared = self._shared
+        if isinstance(request, wire.EpochRaised):
+            if self._epochs.get(request.key, 0) < request.epoch:
+                self._epochs = {**self._epochs, request.key: request.epoch}
+            await self._share_anew()
+            return wire.Accepted()
+        if shared is None:
+            raise ServerNotReady("this node has no index yet")
+        if isinstance(request, wire.Publish):
+            shared.apply(request)
+            return wire.Accepted()
+        if isinstance(request, wire.Lease):
+            if shared.draining:
+                raise RadixError("this node drains and gives no leases")
+            return shared.leases.grant(request)
+        if isinstance(request, wire.LeaseEnd):
+            return shared.leases.end(request.lease)
+        assert isinstance(request, wire.PlaneMetadata)
+        if self._plane is None or request.plane != self._plane.name:
+            raise RadixError(
+                f"this node moves slots with {self.data_plane or 'nothing'}, the peer with "
+                f"{request.plane}; give both the same --transfer-backend"
+            )
+        return wire.PlaneReply(metadata=await self._run(self._plane.local_metadata))
+
+    def _heard(self, description: wire.Description) -> None:
+        if not self._peers.hear(description) and self._membership is not None:
+            self._membership.look()  # the registry has a member that this node has not listed yet
+
+    # ------------------------------------------------------------ asking peers
+
+    async def _dial(self, address: str, port: int, channel: str) -> socket.socket:
+        return await dial(address, port, channel, self._token, _DIAL_TIMEOUT_S)
+
+    def _dial_from_thread(self, rank: int) -> socket.socket:
+        """An index stream to a peer, for the data plane's threads."""
+        dialing = asyncio.run_coroutine_threadsafe(self._dial_rank(rank), self._loop)
+        return dialing.result(2 * _DIAL_TIMEOUT_S)
+
+    async def _dial_rank(self, rank: int) -> socket.socket:
+        peer = self._peers.of_rank(rank)
+        if peer is None:
+            raise RadixError(f"rank {rank} is no peer that is known here")
+        return await peer.dial(wire.INDEX)
+
+    async def dial(self, rank: int) -> ReplyWithDescriptor:
+        """How a process of this node may read a peer, with an index stream to it."""
+        peer = self._peers.of_rank(rank)
+        if peer is None or peer.description is None:
+            raise RadixError(f"rank {rank} is no peer that is known here")
+        said = peer.description
+        reply = Dialed(incarnation=said.incarnation, index_name=said.index_name)
+        return ReplyWithDescriptor(reply, await peer.dial(wire.INDEX))
+
+    # ------------------------------------------------------------ pulls
+
+    async def serve_pulls(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A client's connection for its pull jobs."""
+        await self._attached.wait()
+        assert self._jobs is not None
+        await self._jobs.serve(reader, writer)
+
+    async def _pull(
+        self,
+        hashes: Any,
+        mask: int,
+        local_hit: int,
+        candidates: Sequence[tuple[int, int]],
+        deadline: PullDeadline,
+    ) -> PullOutcome:
+        shared = self._shared
+        if shared is None or shared.puller is None:
+            return PullOutcome(local_hit)
+        return await shared.puller.pull(hashes, mask, local_hit, candidates, deadline)
+
+
+def _registry_options(config: ServerConfig) -> RegistryOptions:
+    names = [field.name for field in dataclasses.fields(RegistryOptions)]
+    return RegistryOptions(**{name: getattr(config, name) for name in names})
+
+
+def _node_row(said: wire.Description) -> dict[str, Any]:
+    return {
+        "node": said.node,
+        "rank": said.rank,
+        "version": said.version,
+        "mode": said.mode,
+        "epoch": said.epoch,
+        "incarnation": f"{said.incarnation:016x}",
+        "geometry": said.geometry,
+        "data_plane": said.plane,
+    }

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Who is in the cluster: this server's registration, and the list of the others.
+
+An unreachable registry stops nobody: the last list stays in force until it answers again. A lost
+registration (the lease ran out, or the registry was wiped) is made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+from ..node import Runner
+from .registry import LEASE_S, Member, NameTaken, Registry, RegistryUnavailable
+
+__all__ = ["Membership"]
+
+_log = logging.getLogger("radixshmem.server")
+
+_RELIST_S = 2.0
+_MEMBERS_PER_S = 64  # a list of more members is asked for less often
+_RETRY_S = 0.5
+
+Changed = Callable[[Sequence[Member], dict[str, int]], None]
+
+
+class Membership:
+    """Runs the registry in a thread of its own. `changed(members, epochs)` hears of every list."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        run: Runner,
+        node: str,
+        instance: int,
+        where: tuple[str, int],
+        changed: Changed,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self._registry = registry
+        self._run = run
+        self._node = node
+        self._instance = instance
+        self._address, self._port = where
+        self._changed = changed
+        self._lease_s = lease_s
+        self._look = asyncio.Event()
+        self._hint: asyncio.Future[bool] | None = None
+        self.me: Member | None = None
+        self.members: tuple[Member, ...] = ()
+        self.last_error = ""
+
+    async def join(self) -> Member:
+        """Register. NameTaken when a living server has the name; waits out an unreachable registry
+        only once this server was registered before."""
+        self.me = await self._run(
+            self._registry.join, self._node, self._instance, self._address, self._port
+        )
+        await self._list()
+        return self.me
+
+    async def run(self) -> None:
+        """Keep the registration and the list, for ever."""
+        renew = asyncio.create_task(self._keep())
+        try:
+            while True:
+                await self._wait()
+                try:
+                    await self._list()
+                except RegistryUnavailable as error:
+                    self._unavailable(error)
+                    await asyncio.sleep(_RETRY_S)
+        finally:
+            renew.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await renew
+
+    def look(self) -> None:
+        """Ask the registry soon: something changed."""
+        self._look.set()
+
+    async def leave(self) -> None:
+        with contextlib.suppress(RegistryUnavailable, TimeoutError):
+            await self._run(self._registry.leave)
+
+    async def close(self) -> None:
+        await self._run(self._registry.close)
+
+    async def raise_epoch(self, key: str) -> int:
+        epoch = await self._run(self._registry.raise_epoch, key)
+        self.look()
+        return epoch
+
+    async def _wait(self) -> None:
+        interval = max(_RELIST_S, len(self.members) / _MEMBERS_PER_S)
+        if self._hint is None:
+            self._hint = asyncio.ensure_future(self._run(self._registry.wait_change, interval))
+        look = asyncio.ensure_future(self._look.wait())
+        await asyncio.wait((self._hint, look), return_when=asyncio.FIRST_COMPLETED)
+        if self._hint.done():
+            failed = self._hint.exception() is not None
+            self._hint = None
+            if failed:  # no hints: ask at intervals
+                await asyncio.wait((look,), timeout=_RETRY_S)
+        look.cancel()
+        self._look.clear()
+
+    async def _list(self) -> None:
+        members, epochs = await self._run(self._registry.members_and_epochs)
+        if self.last_error:
+            _log.info("the registry answers again")
+            self.last_error = ""
+        self.members = tuple(members)
+        self._changed(self.members, epochs)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_s / 3)
+            try:
+                if await self._run(self._registry.renew):
+                    continue
+                was = self.me
+                self.me = await self._run(
+                    self._registry.join, self._node, self._instance, self._address, self._port
+                )
+                _log.warning("the registration of node %s was lost and made anew", self._node)
+                if was is not None and was.rank != self.me.rank:
+                    _log.warning("its rank is now %d, it was %d", self.me.rank, was.rank)
+                self.look()
+            except RegistryUnavailable as error:
+                self._unavailable(error)
+            except NameTaken as error:
+                self.last_error = str(error)
+                _log.error("%s", error)
+
+    def _unavailable(self, error: RegistryUnavailable) -> None:
+        if not self.last_error:
+            _log.warning("the registry cannot be reached, the last members stay: %s", error)
+        self.last_error = str(error)

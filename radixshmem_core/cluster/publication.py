@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Telling the shard holders what this server has: the change ring, in batches.
+
+Complete chunks go out within `_TICK_S`, tails once they are idle for a second, everything at once
+on `flush`. A batch that a peer did not acknowledge is sent again for as long as that peer keeps
+shards; a peer that came back in another life gets all that it keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from .. import _core
+from ..errors import RadixError
+from ..node import Runner
+from ..tasks import cancel_all
+from . import wire
+from .dialer import PeerUnreachable
+from .peers import Peer
+from .placement import Placement, changed_shards
+
+__all__ = ["Publication"]
+
+_log = logging.getLogger("radixshmem.server")
+
+_TICK_S = 0.05
+_SEND_TIMEOUT_S = 5.0
+_RETRY_S = 0.1
+_MAX_QUEUED = 256  # batches for one peer; then its shards are sent anew later
+
+
+class Publication:
+    """One per life of an index. Everything runs in the event loop but the core's calls."""
+
+    def __init__(
+        self,
+        index: _core.Index,
+        digest: int,
+        run_as_owner: Runner,
+        peer_of: Callable[[int], Peer | None],
+    ) -> None:
+        self._publisher = _core.Publisher(index)
+        self.directory = _core.Directory(index)
+        self.directory.clear(digest)
+        self._incarnation = index.incarnation
+        self._digest = digest
+        self._run_as_owner = run_as_owner
+        self._peer_of = peer_of
+        self._rank = 0
+        self._placement: Placement | None = None
+        self._outboxes: dict[int, _Outbox] = {}
+        self._collecting = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self.stopped = False
+
+    async def place(self, placement: Placement, rank: int) -> None:
+        """Take new maps, and send what others now keep."""
+        old, self._placement, self._rank = self._placement, placement, rank
+        living = placement.incarnations
+        for number in [r for r in self._outboxes if r not in living or r == rank]:
+            self._outboxes.pop(number).close()
+        for number in living:
+            if number != rank and number not in self._outboxes:
+                self._outboxes[number] = _Outbox(partial(self._peer_of, number), self._message)
+        both = placement.write if placement.read is placement.write else placement.read
+        moved = None if old is None else changed_shards(old, placement)
+        async with self._collecting:
+            await self._run_as_owner(self._publisher.set_maps, placement.write, both)
+            if moved is None or moved.any():
+                await self._run_as_owner(self._publisher.republish, moved)
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _TICK_S)
+            self._wake.clear()
+            try:
+                await self._collect(everything=False)
+            except RadixError as error:
+                _log.error("publishing failed, going on: %s", error)
+                await asyncio.sleep(1.0)
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Send all; True once everybody has acknowledged, False at the deadline."""
+        await self._collect(everything=True)
+        waits = [asyncio.ensure_future(box.drained()) for box in self._outboxes.values()]
+        if not waits:
+            return True
+        _, late = await asyncio.wait(waits, timeout=max(0.0, timeout_s))
+        for wait in late:
+            wait.cancel()
+        return not late
+
+    async def retract_all(self) -> None:
+        """Withdraw everything this server has published: it drains, or its tree was dropped."""
+        async with self._collecting:
+            batches = await self._run_as_owner(self._publisher.retract_all)
+        await self._send(batches)
+
+    def figures(self) -> dict[str, int]:
+        """What was published here and what the own directory holds, for `status`."""
+        dropped = sum(box.dropped for box in self._outboxes.values())
+        waiting = sum(len(box) for box in self._outboxes.values())
+        return {
+            **self._publisher.figures(),
+            **self.directory.figures(),
+            "batches_waiting": waiting,
+            "batches_dropped": dropped,
+        }
+
+    async def close(self) -> None:
+        boxes, self._outboxes = list(self._outboxes.values()), {}
+        await cancel_all([box.task for box in boxes])
+
+    async def _collect(self, everything: bool) -> None:
+        if self._placement is None or self.stopped:
+            return
+        async with self._collecting:
+            while True:
+                batches, more = await self._run_as_owner(self._publisher.collect, everything)
+                await self._send(batches)
+                if not more:
+                    return
+
+    async def _send(self, batches: list[tuple[int, bytes]]) -> None:
+        for rank, batch in batches:
+            if rank == self._rank:
+                self.directory.apply(batch, rank, self._incarnation)
+            elif (box := self._outboxes.get(rank)) is not None:
+                box.put(batch)
+
+    def _message(self, batch: bytes) -> wire.Publish:
+        return wire.Publish(
+            rank=self._rank, incarnation=self._incarnation, digest=self._digest, batch=batch
+        )
+
+
+class _Outbox:
+    """Batches for one rank, sent in order, one at a time."""
+
+    def __init__(
+        self, peer_of: Callable[[], Peer | None], message: Callable[[bytes], wire.Publish]
+    ) -> None:
+        self._peer_of = peer_of
+        self._message = message
+        self._queue: deque[bytes] = deque()
+        self._some = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.dropped = 0
+        self.task = asyncio.create_task(self._run())
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def put(self, batch: bytes) -> None:
+        if len(self._queue) >= _MAX_QUEUED:
+            self._queue.popleft()  # healed by the slow re-publication
+            self.dropped += 1
+        self._queue.append(batch)
+        self._empty.clear()
+        self._some.set()
+
+    async def drained(self) -> None:
+        await self._empty.wait()
+
+    def close(self) -> None:
+        self.task.cancel()
+        self._empty.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            while self._queue:
+                if await self._deliver(self._queue[0]):
+                    self._queue.popleft()
+                else:
+                    await asyncio.sleep(_RETRY_S)
+            self._empty.set()
+
+    async def _deliver(self, batch: bytes) -> bool:
+        peer = self._peer_of()
+        if peer is None or not peer.reachable:
+            return False
+        try:
+            await peer.link.ask(self._message(batch), _SEND_TIMEOUT_S)
+        except PeerUnreachable:
+            return False
+        except RadixError as error:
+            _log.info("peer %s refused a batch: %s", peer.name, error)  # it has another digest now
+        return True

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""What a server does in its cluster with one life of its index, under one digest.
+
+The peer table tells every process of the node whom to read; the publication tells the shard
+holders what is here; leases and pulls move the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from .. import _core
+from ..config import ServerConfig
+from ..errors import RadixError
+from ..node import Runner
+from ..regions import Regions
+from ..tasks import cancel_all
+from ..values import ComponentType
+from . import wire
+from .leases import Leases
+from .peers import Peer, Peers
+from .placement import Participant, Placement
+from .planes.base import DataPlane
+from .publication import Publication
+from .pulls import Puller
+
+__all__ = ["SharedIndex", "digest_of", "geometry_key"]
+
+_log = logging.getLogger("radixshmem.server")
+
+_WARM_S = 5.0  # the longest that a new member is not read
+
+
+def geometry_key(geometry: dict[str, Any]) -> str:
+    """What the bytes of a cache mean, as text: the name of its reset epoch in the registry."""
+    pools = {
+        kind: {k: v for k, v in pool.items() if k != "num_slots"}
+        for kind, pool in geometry["pools"].items()
+    }
+    meaning = msgspec.json.encode({**geometry, "pools": pools}, order="sorted")
+    return hashlib.blake2b(meaning, digest_size=16).hexdigest()
+
+
+def digest_of(key: str, epoch: int) -> int:
+    """Equal for servers whose trees may be read as one; never 0."""
+    text = f"{wire.PEER_PROTOCOL} {_core.LAYOUT_VERSION} {key} {epoch}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") | 1
+
+
+class SharedIndex:
+    """Begins when the index is ready and ends with it, or when its epoch is raised."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        regions: Regions,
+        epoch: int,
+        rank: int,
+        plane: DataPlane | None,
+        run: Runner,
+        run_as_owner: Runner,
+        peers: Peers,
+        changed: Callable[[], None],
+    ) -> None:
+        """`changed()`: what this server says of itself is not the same any more."""
+        self._config = config
+        self._regions = regions
+        self._peers = peers
+        self._changed = changed
+        self.epoch = epoch
+        self.rank = rank
+        self.plane = plane
+        self.key = geometry_key(regions.identity.geometry)
+        self.digest = digest_of(self.key, epoch)  # the tree holds nothing of another one
+        index = regions.index
+        self.table = _core.PeerTable(index)
+        self.table.set_own(rank, self.digest, False)
+        self.leases = Leases(index)
+        self.publication = Publication(index, self.digest, run_as_owner, peers.of_rank)
+        self.puller: Puller | None = None
+        if plane is not None and regions.store is not None:
+            pools = regions.identity.geometry["pools"]
+            slot_bytes = {k: pools[k.name.lower()]["slot_bytes"] for k in _pools(regions)}
+            self.puller = Puller(
+                index, regions.store, slot_bytes, plane, run, peers.of_rank, config.max_inflight
+            )
+        self.warming = True
+        self.served = 0
+        self.draining = False
+        self._started = time.monotonic()
+        self._known_ranks: set[int] = set()
+        self._placement: Placement | None = None
+        self._tasks = [asyncio.create_task(self.publication.run())]
+        self._settling: asyncio.TimerHandle | None = None
+        self._placing: asyncio.Task[None] | None = None
+        self._warm_timer = asyncio.get_running_loop().call_later(_WARM_S, self._check_warm)
+
+    # ------------------------------------------------------------ what others must know
+
+    def describe(self) -> dict[str, Any]:
+        """The fields of a Description that come from here."""
+        regions = self._regions
+        identity = regions.identity
+        return {
+            "digest": self.digest,
+            "epoch": self.epoch,
+            "geometry": identity.geometry,
+            "incarnation": regions.index.incarnation,
+            "index_name": identity.name,
+            "layout": self.table.own_layout(),
+            "pools": _pools_of(regions),
+            "warming": self.warming,
+            "draining": self.draining,
+            "served": self.served,
+            "plane": "" if self.plane is None else self.plane.name,
+        }
+
+    # ------------------------------------------------------------ what others are
+
+    def readable(self, peer: Peer) -> wire.Description | None:
+        """What a peer said, if its index may be read from here."""
+        said = peer.description
+        if said is None or not peer.reachable or said.digest != self.digest:
+            return None
+        return said
+
+    def peers_changed(self) -> None:
+        """Write the peer table at once; move keys once it has been quiet for settle_ms."""
+        ranks = {self.rank}
+        incarnation = self._regions.index.incarnation
+        self.publication.directory.admit(self.rank, incarnation)
+        self.table.set(self.rank, "live", self.warming, incarnation, self.table.own_layout())
+        for peer in self._peers:
+            rank = peer.member.rank
+            ranks.add(rank)
+            self._write_record(peer)
+        for rank in self._known_ranks - ranks:
+            self.table.forget(rank)
+            self.publication.directory.expel(rank)
+        self._known_ranks = ranks
+        self._check_warm()
+        self._settle()
+
+    def _write_record(self, peer: Peer) -> None:
+        said = peer.description
+        if said is None:
+            return
+        state = "live" if said.digest == self.digest else "other"
+        if not peer.reachable:
+            state = "gone"
+        rank = peer.member.rank
+        self.table.set(rank, state, said.warming, said.incarnation, dict(said.layout))
+        if said.digest == self.digest:
+            self.publication.directory.admit(rank, said.incarnation)
+        else:
+            self.publication.directory.expel(rank)
+
+    def _participants(self) -> tuple[Participant, ...]:
+        index = self._regions.index
+        lines = self.table.own_layout()["directory_lines"]
+        found = []
+        if not self.draining:
+            found.append(Participant(self.rank, index.incarnation, lines, self.warming))
+        for peer in self._peers:
+            said = self.readable(peer)
+            if said is not None and not said.draining:
+                lines = said.layout["directory_lines"]
+                found.append(Participant(peer.member.rank, said.incarnation, lines, said.warming))
+        return tuple(sorted(found))
+
+    # ------------------------------------------------------------ placement
+
+    def _settle(self) -> None:
+        if self._placement is None:
+            self._place()
+            return
+        if self._settling is not None:
+            self._settling.cancel()
+        delay = self._config.settle_ms / 1000
+        self._settling = asyncio.get_running_loop().call_later(delay, self._place)
+
+    def _place(self) -> None:
+        self._settling = None
+        if self._placing is not None and not self._placing.done():
+            self._settle()
+            return
+        participants = self._participants()
+        if self._placement is not None and participants == self._placement.participants:
+            return
+        self._placing = asyncio.create_task(self._take_placement(participants))
+        self._placing.add_done_callback(_log_failure)
+
+    async def _take_placement(self, participants: tuple[Participant, ...]) -> None:
+        placement = Placement.of(participants, self._config.directory_replicas)
+        self._placement = placement
+        self.table.set_shard_map(placement.read)
+        await self.publication.place(placement, self.rank)
+        if await self.publication.flush(_WARM_S):
+            self.served = _served_digest(participants)
+            self._changed()
+
+    def _check_warm(self) -> None:
+        if not self.warming:
+            return
+        old = time.monotonic() - self._started >= _WARM_S
+        others = [said for peer in self._peers if (said := self.readable(peer)) is not None]
+        placed = self._placement is not None and len(self._placement.participants) > len(others)
+        mine = _served_digest(self._placement.participants) if self._placement else 0
+        if old or (placed and all(said.served == mine for said in others)):
+            self.warming = False
+            self._warm_timer.cancel()
+            self._changed()
+            self._settle()
+
+    # ------------------------------------------------------------ ends
+
+    async def drain(self) -> None:
+        """Stop publishing, withdraw what was published, let the leases end."""
+        self.draining = True
+        self.publication.stopped = True
+        self.table.set_own(self.rank, self.digest, True)
+        await self.publication.retract_all()
+        await self.publication.flush(_WARM_S)
+        self._changed()
+        self._settle()
+        while len(self.leases):
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        """Everything that belongs to this digest ends; nobody here reads a peer under it."""
+        if self._settling is not None:
+            self._settling.cancel()
+        self._warm_timer.cancel()
+        for rank in self._known_ranks:
+            self.table.forget(rank)
+        if self._placing is not None:
+            self._tasks.append(self._placing)
+        await cancel_all(self._tasks)
+        await self.publication.close()
+        if self.puller is not None:
+            await self.puller.close()
+        self.leases.close()
+
+    def apply(self, request: wire.Publish) -> None:
+        """Take a batch of a peer into the own directory. RadixError when it has another digest."""
+        if request.digest != self.digest:
+            raise RadixError("the batch is of another geometry, fingerprint, epoch or version")
+        peer = self._peers.of_rank(request.rank)
+        if peer is None or peer.description is None:
+            raise RadixError(f"rank {request.rank} is not known here yet")
+        self.publication.directory.apply(request.batch, request.rank, request.incarnation)
+
+
+def _served_digest(participants: tuple[Participant, ...]) -> int:
+    lives = [(p.rank, p.incarnation) for p in participants]
+    text = msgspec.json.encode(sorted(lives))
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+def _pools(regions: Regions) -> list[ComponentType]:
+    return [kind for kind in ComponentType if regions.index.slots_total(kind)]
+
+
+def _pools_of(regions: Regions) -> dict[str, tuple[int, int, int]]:
+    if regions.store is None:
+        return {}
+    return {
+        kind.name.lower(): (
+            regions.store.slot_offset(0, kind),
+            regions.store.pool(kind).slot_bytes,
+            regions.store.pool(kind).num_slots,
+        )
+        for kind in _pools(regions)
+    }
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("placing the directory failed", exc_info=error)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The peer protocol: what two radix-servers say to each other on a control channel.
+
+    frame   u32 length of the rest | u32 id | msgpack         little-endian
+
+The id of a reply is that of its request; several requests may be under way. Whoever dialed asks,
+the other side answers; docs/protocol.md has each message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import msgspec
+
+from ..messages import Failure
+from ..rpc import ProtocolError
+
+__all__ = [
+    "CONTROL",
+    "INDEX",
+    "MAX_FRAME_BYTES",
+    "PEER_PROTOCOL",
+    "Accepted",
+    "Describe",
+    "Described",
+    "Description",
+    "EpochRaised",
+    "Lease",
+    "LeaseEnd",
+    "LeaseState",
+    "Leased",
+    "PeerReply",
+    "PeerRequest",
+    "PlaneMetadata",
+    "PlaneReply",
+    "Publish",
+    "encode",
+    "read_frame",
+    "replies",
+    "requests",
+]
+
+PEER_PROTOCOL = 1
+CONTROL = "control"  # channel names, part of the handshake
+INDEX = "index"
+
+MAX_FRAME_BYTES = 8 << 20
+_HEADER = struct.Struct("<II")
+_BODY_TIMEOUT_S = 30.0
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """A server as its peers must know it. What needs an index is empty while there is none."""
+
+    protocol: int = PEER_PROTOCOL
+    version: str
+    node: str
+    rank: int
+    instance: int
+    mode: str
+    digest: int = 0  # of protocol, geometry, fingerprint and epoch; 0 without a geometry
+    epoch: int = 0
+    geometry: dict[str, Any] | None = None
+    incarnation: int = 0
+    index_name: str = ""
+    layout: dict[str, int] = {}  # where the areas of its index lie, see _core.PeerTable
+    pools: dict[str, tuple[int, int, int]] = {}  # offset in the slot data, stride, slots
+    served: int = 0  # digest of the placement whose keys it has sent to all holders
+    warming: bool = False
+    draining: bool = False
+    plane: str = ""
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="request"):
+    pass
+
+
+class Describe(_Request, frozen=True, kw_only=True, tag="describe"):
+    """Says who asks, and asks the same; sent at every change, and now and then."""
+
+    mine: Description
+
+
+class Publish(_Request, frozen=True, kw_only=True, tag="publish"):
+    """Directory entries of the sender: a batch of csrc/directory/directory_wire.h."""
+
+    rank: int
+    incarnation: int
+    digest: int
+    batch: bytes
+
+
+class Lease(_Request, frozen=True, kw_only=True, tag="lease"):
+    """Pin what is cached of this path (u64 hashes) for `ttl_s`, for a transfer."""
+
+    incarnation: int
+    hashes: bytes
+    mask: int
+    start: int  # slots before this block are not wanted
+    ttl_s: float
+
+
+class LeaseEnd(_Request, frozen=True, kw_only=True, tag="lease_end"):
+    """Ends a lease; the answer says whether it was held until now."""
+
+    lease: int
+
+
+class PlaneMetadata(_Request, frozen=True, kw_only=True, tag="plane_metadata"):
+    """Asks for what the data plane needs to read this server's slots."""
+
+    plane: str
+
+
+class EpochRaised(_Request, frozen=True, kw_only=True, tag="epoch_raised"):
+    """The registry has this epoch now; answered when the tree of older ones is dropped."""
+
+    key: str
+    epoch: int
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True, tag_field="reply", tag="described"):
+    mine: Description
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag_field="reply", tag="accepted"):
+    pass
+
+
+class Leased(msgspec.Struct, frozen=True, kw_only=True, tag_field="reply", tag="leased"):
+    """Slots are i32 little-endian, of the blocks from `start` (FULL) or `swa_start` on."""
+
+    lease: int
+    common_hit: int
+    full_slots: bytes = b""
+    swa_start: int = 0
+    swa_slots: bytes = b""
+    mamba: int = -1
+
+
+class LeaseState(msgspec.Struct, frozen=True, kw_only=True, tag_field="reply", tag="lease_state"):
+    held: bool
+    incarnation: int
+
+
+class PlaneReply(msgspec.Struct, frozen=True, kw_only=True, tag_field="reply", tag="plane"):
+    metadata: bytes
+
+
+PeerRequest = Describe | Publish | Lease | LeaseEnd | PlaneMetadata | EpochRaised
+PeerReply = Described | Accepted | Leased | LeaseState | PlaneReply | Failure
+
+requests = msgspec.msgpack.Decoder(PeerRequest)
+replies = msgspec.msgpack.Decoder(PeerReply)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(number: int, message: PeerRequest | PeerReply) -> bytes:
+    body = _encoder.encode(message)
+    length = len(body) + 4
+    if length > MAX_FRAME_BYTES:
+        raise ProtocolError(f"a peer message of {length} bytes exceeds {MAX_FRAME_BYTES}")
+    return _HEADER.pack(length, number) + body
+
+
+async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes] | None:
+    """(id, body) of the next frame; None at the end of the connection."""
+    try:
+        header = await reader.readexactly(_HEADER.size)
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise ProtocolError("a peer connection ended inside a frame") from error
+        return None
+    length, number = _HEADER.unpack(header)
+    if not 4 <= length <= MAX_FRAME_BYTES:
+        raise ProtocolError(f"a peer frame of {length} bytes; 4 to {MAX_FRAME_BYTES} are allowed")
+    try:
+        body = await asyncio.wait_for(reader.readexactly(length - 4), _BODY_TIMEOUT_S)
+    except asyncio.IncompleteReadError as error:
+        raise ProtocolError("a peer connection ended inside a frame") from error
+    except asyncio.TimeoutError as error:
+        raise ProtocolError(f"the rest of a frame took over {_BODY_TIMEOUT_S:g} s") from error
+    return number, body

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Blocks of one node are found and pulled by another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e.cluster.nodes import Cluster, cluster
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def pair(request: pytest.FixtureRequest, region_name: str, tmp_path: Path) -> Iterator[Cluster]:
+    """Two nodes whose indexes are read over one transport."""
+    with cluster(region_name, tmp_path) as made:
+        for number in range(2):
+            made.start(number, index_transport=request.param)
+        made.settle()
+        yield made
+
+
+def test_a_path_of_one_node_is_found_and_pulled_by_the_other(pair: Cluster) -> None:
+    a, b = pair.nodes
+    path = a.put(100)
+    a.flush()
+    found = b.client.query(path)
+    assert found.common_hit == 100
+    assert [(rank, offset, len(s)) for rank, offset, s in found.full_fragments] == [
+        (a.rank, 0, 100)
+    ]
+    assert b.client.query(path, local_only=True).common_hit == 0
+    job = b.client.pull_async(path)
+    assert (job.local_hit, job.planned_hit > 0) == (0, True)
+    result = job.wait(10)
+    assert (result.common_hit, result.remote_blocks, result.source_rank) == (100, 100, a.rank)
+    assert b.wrong(path, result.full_slots) == 0
+    result.finalize()
+    assert b.client.query(path, local_only=True).common_hit == 100
+
+
+def test_only_the_tail_behind_a_local_head_is_fetched(pair: Cluster) -> None:
+    a, b = pair.nodes
+    path = a.put(90)
+    a.flush()
+    b.insert(path[:37])
+    found = b.client.query(path)
+    assert [(rank, offset, len(s)) for rank, offset, s in found.full_fragments] == [
+        (b.rank, 0, 37),
+        (a.rank, 37, 53),
+    ]
+    result = b.client.pull_async(path).wait(10)
+    assert (result.common_hit, result.remote_blocks) == (90, 53)
+    assert b.wrong(path, result.full_slots) == 0
+    result.finalize()
