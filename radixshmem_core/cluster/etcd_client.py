@@ -218,9 +218,14 @@ def _reason(error: Exception) -> str:
 
 
 def _is_news(line: bytes) -> bool:
-    """Anything but the confirmation that the watch began, e.g. also that it was cancelled."""
+    """Anything but the confirmation that the watch began.
+
+    Also the refusal to begin it, e.g. because the token has ended: the listing that follows gets a
+    new one.
+    """
     try:
-        return bool(line.strip()) and not json.loads(line)["result"].get("created")
+        result = json.loads(line)["result"] if line.strip() else {"created": True}
+        return "canceled" in result or "created" not in result
     except (ValueError, KeyError, TypeError, AttributeError):
         return True
 

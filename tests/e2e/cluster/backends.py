@@ -16,16 +16,18 @@ from e2e.harness import Process
 
 from radixshmem_core.cluster.registry import Registry, RegistryUnavailable, open_registry
 
-__all__ = ["Backend", "EtcdBackend", "FileBackend", "JoinerProcess", "kept"]
+__all__ = ["LONG_S", "SHORT_S", "Backend", "EtcdBackend", "FileBackend", "JoinerProcess", "kept"]
 
 _clusters = itertools.count()
 _RENEW_S = 0.1
+LONG_S, SHORT_S = 30.0, 1.0
+"""Leases that no test outlives, and those of tests that wait for the end of one."""
 
 
 class Backend:
     """A place where registries can be opened, all of one cluster that no other test uses."""
 
-    ttl_s = 1.0
+    ttl_s = LONG_S
 
     def __init__(self, url: str) -> None:
         self.url = url

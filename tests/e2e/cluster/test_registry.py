@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from e2e.cluster.backends import Backend, JoinerProcess, kept
+from e2e.cluster.backends import SHORT_S, Backend, JoinerProcess, kept
 from e2e.harness import eventually
 
 from radixshmem_core.cluster.registry import Member, NameTaken, Registry
@@ -66,6 +66,7 @@ def test_eight_at_once_get_eight_ranks(backend: Backend) -> None:
 
 
 def test_a_killed_process_is_gone_within_the_lease(backend: Backend, start_joiner: Start) -> None:
+    backend.ttl_s = SHORT_S
     watcher = backend.open()
     process = start_joiner(backend, "a")
     assert process.rank() == 0
@@ -74,7 +75,7 @@ def test_a_killed_process_is_gone_within_the_lease(backend: Backend, start_joine
     if backend.url.startswith("file"):
         assert nodes(watcher) == []
     else:
-        eventually(lambda: nodes(watcher) == [], "gone", backend.ttl_s + 2)
+        eventually(lambda: nodes(watcher) == [], "gone", backend.ttl_s + 5)
 
 
 def test_a_restarted_process_has_its_name_and_rank_at_once(
@@ -101,6 +102,7 @@ def test_two_living_servers_cannot_have_one_name(backend: Backend, start_joiner:
 
 
 def test_a_name_is_taken_also_within_one_process(backend: Backend) -> None:
+    backend.ttl_s = SHORT_S
     first = backend.open()
     member = first.join("a", 1, "127.0.0.1", 1)
     with kept(first), pytest.raises(NameTaken, match="--node-name"):
@@ -109,10 +111,11 @@ def test_a_name_is_taken_also_within_one_process(backend: Backend) -> None:
 
 
 def test_closing_without_leaving_looks_like_a_crash(backend: Backend) -> None:
+    backend.ttl_s = SHORT_S
     a, b = backend.open(), backend.open()
     a.join("a", 1, "127.0.0.1", 1)
     a.close()
-    eventually(lambda: b.members() == [], "gone", backend.ttl_s + 2)
+    eventually(lambda: b.members() == [], "gone", backend.ttl_s + 5)
     assert b.join("b", 2, "127.0.0.1", 2).rank == 1  # rank 0 stays reserved
 
 
@@ -174,6 +177,8 @@ def test_epochs_have_keys_of_any_text(backend: Backend) -> None:
 
 @pytest.mark.parametrize("change", ["join", "leave", "crash", "epoch"])
 def test_a_wait_ends_with_a_change(backend: Backend, start_joiner: Start, change: str) -> None:
+    if change == "crash":
+        backend.ttl_s = SHORT_S
     watcher, other = backend.open(), backend.open()
     other.join("other", 1, "127.0.0.1", 1)
     process = start_joiner(backend, "a")
@@ -214,6 +219,7 @@ def test_closing_ends_a_wait(backend: Backend) -> None:
 def test_no_clocks_are_compared(
     backend: Backend, start_joiner: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    backend.ttl_s = SHORT_S
     ahead = start_joiner(backend, "ahead", clock_off_s=1e6)
     behind = start_joiner(backend, "behind", clock_off_s=-1e6)
     assert {ahead.rank(), behind.rank()} == {0, 1}
@@ -225,7 +231,7 @@ def test_no_clocks_are_compared(
         with pytest.raises(NameTaken):
             backend.open().join("ahead", 2, "127.0.0.1", 2)
         ahead.kill()
-        eventually(lambda: "ahead" not in nodes(registry), "gone", backend.ttl_s + 2)
+        eventually(lambda: "ahead" not in nodes(registry), "gone", backend.ttl_s + 5)
         assert sorted(nodes(registry)) == ["behind", "wild"]
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from e2e.cluster.backends import EtcdBackend, kept
+from e2e.cluster.backends import SHORT_S, EtcdBackend, kept
 from e2e.cluster.etcd import EtcdServer
 from e2e.harness import eventually
 from etcd3gw.client import Etcd3Client
@@ -62,7 +62,6 @@ def test_a_stopped_etcd_is_unavailable_and_a_restart_heals(
 
 
 def test_a_registration_outlives_a_short_outage(backend: EtcdBackend, etcd: EtcdServer) -> None:
-    backend.ttl_s = 30
     a = joined(backend)
     etcd.stop()
     etcd.start()
@@ -71,6 +70,7 @@ def test_a_registration_outlives_a_short_outage(backend: EtcdBackend, etcd: Etcd
 
 
 def test_every_call_on_a_frozen_etcd_has_a_deadline(backend: EtcdBackend, etcd: EtcdServer) -> None:
+    backend.ttl_s = SHORT_S
     a = joined(backend)
     etcd.freeze()
     try:
@@ -95,6 +95,7 @@ def test_every_call_on_a_frozen_etcd_has_a_deadline(backend: EtcdBackend, etcd: 
 
 
 def test_a_lease_that_ran_out_is_noticed(backend: EtcdBackend) -> None:
+    backend.ttl_s = SHORT_S
     a, b = joined(backend), backend.open()
     eventually(lambda: b.members() == [], "the lease ran out")
     assert not a.renew()
@@ -104,7 +105,6 @@ def test_a_lease_that_ran_out_is_noticed(backend: EtcdBackend) -> None:
 
 
 def test_a_wait_works_after_a_restart(backend: EtcdBackend, etcd: EtcdServer) -> None:
-    backend.ttl_s = 30
     a, b = joined(backend), joined(backend, "b", 2)
     with ThreadPoolExecutor(1) as pool:
         a.members()
@@ -143,7 +143,6 @@ def test_a_claim_made_on_old_knowledge_fails(etcd: EtcdServer, backend: EtcdBack
     gone.leave()
     nodes, owners = slow._nodes_and_owners()
     assert (nodes, list(owners)) == ({}, [0])
-    backend.ttl_s = 30
     joined(backend, "here", 1)
     assert not slow._claim(member("here", 5), lease, None, None)  # the name was taken
     assert not slow._claim(member("x", 1), lease, None, None)  # the rank was taken
@@ -204,6 +203,12 @@ def test_a_user_with_a_password(etcd: EtcdServer, password: str, tmp_path: Path)
     etcd.stop()  # its tokens are gone with it
     etcd.start()
     assert registry.renew()
+    registry.members()
+    assert isinstance(registry, EtcdRegistry)
+    registry._etcd._session.headers["Authorization"] = "ended.1"
+    assert registry.wait_change(20.0)  # it was refused, so look
+    registry.members()
+    assert not registry.wait_change(0.2)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(registry.wait_change, 20.0)
         registry.raise_epoch("m")
