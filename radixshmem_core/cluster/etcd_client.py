@@ -65,14 +65,15 @@ class EtcdClient:
 
     def _connect(self, endpoint: str) -> Etcd3Client:
         host, _, port = endpoint.rpartition(":")
-        return Etcd3Client(
+        client = Etcd3Client(
             host.strip("[]"),
             int(port),
             protocol="https" if self._options.etcd_ca_file else "http",
             timeout=_TIMEOUT_S,
             api_path=_API,
-            session=self._session,
         )
+        client.session = self._session
+        return client
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer of the first endpoint that gives one, the last good one first."""
