@@ -13,6 +13,12 @@ constexpr auto kRelease = std::memory_order_release;
 constexpr std::uint32_t kNoLife = 0xffffffff;
 constexpr std::size_t kRanks = 65536;
 
+// An entry that its holder published in this generation keeps the aux bits that are not cleared.
+void keep_aux(Claim& claim, std::uint32_t had, std::uint8_t generation) noexcept {
+  if (generation != claim.generation) return;
+  claim.aux |= had & ~std::uint32_t{claim.aux_clear};
+}
+
 DirectoryEntry entry_from(std::uint32_t tag, const Claim& claim) noexcept {
   return {tag, claim.aux, claim.rank, claim.incarnation, claim.segment, claim.parent};
 }
@@ -20,7 +26,10 @@ DirectoryEntry entry_from(std::uint32_t tag, const Claim& claim) noexcept {
 }  // namespace
 
 Directory::Directory(std::byte* area, std::uint32_t lines) noexcept
-    : lines_(reinterpret_cast<Line*>(area)), line_count_(lines), lives_(kRanks, kNoLife) {}
+    : lines_(reinterpret_cast<Line*>(area)),
+      line_count_(lines),
+      lives_(kRanks, kNoLife),
+      generations_(std::size_t{lines} * kEntriesPerLine) {}
 
 void Directory::clear(std::uint64_t digest) noexcept {
   for (std::uint32_t i = 0; i < line_count_; ++i) {
@@ -50,6 +59,7 @@ Directory::Survey Directory::survey(const KeyPlace& place) noexcept {
     for (std::uint32_t i = 0; i < kEntriesPerLine; ++i) {
       Place& at = found.place[found.count++];
       at.words = &lines_[index[l]].words[2 * i];
+      at.generation = &generations_[std::size_t{index[l]} * kEntriesPerLine + i];
       at.line = l;
       const std::uint64_t word = at.words[0].load(kRelaxed);
       at.entry = DirectoryEntry::unpack(word, 0);
@@ -105,6 +115,7 @@ void Directory::put(Place& at, std::uint32_t tag, const Claim& claim) noexcept {
   const DirectoryEntry entry = entry_from(tag, claim);
   const std::uint64_t before = at.words[0].load(kRelaxed);
   if (before == 0) ++entries_;
+  *at.generation = claim.generation;
   if (before == entry.word0() && at.words[1].load(kRelaxed) == entry.word1()) return;
   at.words[0].store(0, kRelease);
   at.words[1].store(entry.word1(), kRelease);
@@ -125,10 +136,10 @@ void Directory::admit(std::uint16_t rank, std::uint16_t incarnation) noexcept {
 void Directory::expel(std::uint16_t rank) noexcept {
   if (lives_[rank] == kNoLife) return;
   lives_[rank] = kNoLife;
-  purge_waiting(rank);
+  purge_waiting(rank, {});
 }
 
-void Directory::publish(BlockHash key, const Claim& claim) noexcept {
+void Directory::publish(BlockHash key, Claim claim) noexcept {
   if (!admitted(claim.rank, claim.incarnation)) {
     ++counters_.refused;
     return;
@@ -136,7 +147,9 @@ void Directory::publish(BlockHash key, const Claim& claim) noexcept {
   ++counters_.published;
   const std::uint64_t id = key_id(key, digest_);
   const KeyPlace place = place_of_id(id);
-  stop_waiting(id, claim.rank);
+  if (const auto waited = stop_waiting(id, claim.rank); waited) {
+    keep_aux(claim, waited->aux, waited->generation);
+  }
   Survey found = survey(place);
   Place* mine = entry_of(found, place.tag, claim.rank);
   if (mine != nullptr && mine->free) {  // of an earlier life: the key may be full without it
@@ -145,6 +158,7 @@ void Directory::publish(BlockHash key, const Claim& claim) noexcept {
     mine = nullptr;
   }
   if (mine != nullptr) {
+    keep_aux(claim, mine->entry.aux, *mine->generation);
     put(*mine, place.tag, claim);
   } else if (found.holders >= kMaxHolders) {
     join_full_key(id, place.tag, found, claim);
@@ -166,8 +180,9 @@ void Directory::join_full_key(std::uint64_t id, std::uint32_t tag, Survey& found
       if (at.free || at.entry.tag != tag || skip-- != 0) continue;
       const auto old =
           DirectoryEntry::unpack(at.words[0].load(kRelaxed), at.words[1].load(kRelaxed));
+      const std::uint8_t generation = *at.generation;
       put(at, tag, claim);
-      claim = {old.rank, old.incarnation, old.aux, old.segment, old.parent};
+      claim = {old.rank, old.incarnation, old.aux, old.segment, old.parent, generation, 0};
       break;
     }
   }
@@ -185,13 +200,17 @@ void Directory::wait(std::uint64_t id, const Claim& claim) noexcept {
   ++waiting_claims_;
 }
 
-bool Directory::stop_waiting(std::uint64_t id, std::uint16_t rank) noexcept {
+std::optional<Claim> Directory::stop_waiting(std::uint64_t id, std::uint16_t rank) noexcept {
   const auto at = waiting_.find(id);
-  if (at == waiting_.end()) return false;
-  const auto gone = std::erase_if(at->second, [&](const Claim& c) { return c.rank == rank; });
-  waiting_claims_ -= gone;
-  if (at->second.empty()) waiting_.erase(at);
-  return gone != 0;
+  if (at == waiting_.end()) return std::nullopt;
+  std::vector<Claim>& claims = at->second;
+  const auto mine = std::ranges::find(claims, rank, &Claim::rank);
+  if (mine == claims.end()) return std::nullopt;
+  const Claim claim = *mine;
+  claims.erase(mine);
+  --waiting_claims_;
+  if (claims.empty()) waiting_.erase(at);
+  return claim;
 }
 
 void Directory::retract(BlockHash key, std::uint16_t rank, std::uint16_t incarnation) noexcept {
@@ -232,23 +251,27 @@ void Directory::promote_key(std::uint64_t id) noexcept {
   if (at->second.empty()) waiting_.erase(at);
 }
 
-void Directory::purge_waiting(std::uint16_t rank) noexcept {
+void Directory::purge_waiting(std::uint16_t rank, std::optional<std::uint8_t> keep) noexcept {
   for (auto at = waiting_.begin(); at != waiting_.end();) {
-    waiting_claims_ -= std::erase_if(at->second, [&](const Claim& c) { return c.rank == rank; });
+    waiting_claims_ -= std::erase_if(
+        at->second, [&](const Claim& c) { return c.rank == rank && c.generation != keep; });
     promote(place_of_id(at->first), at->second);
     at = at->second.empty() ? waiting_.erase(at) : std::next(at);
   }
 }
 
-void Directory::drop_rank(std::uint16_t rank) noexcept {
+void Directory::drop_rank(std::uint16_t rank, std::optional<std::uint8_t> keep) noexcept {
   for (std::uint32_t i = 0; i < line_count_; ++i) {
     for (std::uint32_t e = 0; e < kEntriesPerLine; ++e) {
       auto* words = &lines_[i].words[2 * e];
       const std::uint64_t word = words[0].load(kRelaxed);
-      if (word != 0 && DirectoryEntry::unpack(word, 0).rank == rank) erase(words);
+      if (word == 0 || DirectoryEntry::unpack(word, 0).rank != rank) continue;
+      if (generations_[std::size_t{i} * kEntriesPerLine + e] == keep) continue;
+      erase(words);
+      counters_.swept += keep ? 1 : 0;
     }
   }
-  purge_waiting(rank);
+  purge_waiting(rank, keep);
 }
 
 std::uint32_t Directory::random(std::uint32_t below) noexcept {

@@ -6,13 +6,15 @@
 //
 //   lines     DirectoryLine[lines]      directory_words.h; read by peers at any time
 //   waiting   of keys with more holders than the lines take: 16 each, in private memory
+//   generations   u8[entries], in private memory: when its holder published an entry last
 //
 // An entry is free when it is empty or names a life of a rank that is over. A new holder of a key
 // takes, in this order: its own older entry; with 4 holders in the lines, every second time the
 // place of one of them, who then waits, or else waits itself; a free entry, in the emptier line;
 // with both lines full the place of a holder of whichever key has the most there, if that is more
 // than this key has; nothing, which is counted. A retracted holder's place goes to one that waits.
-// What was displaced or dropped comes back with the owner's slow re-publication.
+// What was displaced or dropped comes back with the owner's slow re-publication; what the owner no
+// longer has, and could not retract, has an older generation then and is swept away.
 //
 // Who may call: one thread, the server's. Invariants:
 //   1  a rank has at most one entry of a key, in the lines or waiting
@@ -25,9 +27,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
 #include "base/ids.h"
 #include "directory/directory_words.h"
 
@@ -41,15 +46,21 @@ struct DirectoryCounters {
   std::uint64_t capped = 0;     // holders beyond those that can wait
   std::uint64_t promoted = 0;   // holders that waited and came into a line
   std::uint64_t refused = 0;    // keys of a rank or a life that is no member
+  std::uint64_t swept = 0;      // entries of an older generation
+  std::uint64_t batches = 0;    // that were applied
+  std::uint64_t foreign = 0;    // batches of another digest
+  std::uint64_t malformed = 0;  // batches that are none, or of somebody else
 };
 
 // What a holder says of a key.
 struct Claim {
   std::uint16_t rank = 0;
   std::uint16_t incarnation = 0;  // the low bits of the index incarnation
-  std::uint32_t aux = 0;
+  std::uint32_t aux = 0;          // to set, besides what an entry of this generation has
   SegmentRef segment;
   SegmentRef parent;
+  std::uint8_t generation = 0;
+  std::uint8_t aux_clear = 0;  // to clear first
 };
 
 class Directory final {
@@ -72,10 +83,15 @@ class Directory final {
     return lives_[rank] == incarnation;
   }
 
-  void publish(BlockHash key, const Claim& claim) noexcept;
+  void publish(BlockHash key, Claim claim) noexcept;
   void retract(BlockHash key, std::uint16_t rank, std::uint16_t incarnation) noexcept;
-  // Takes every entry of `rank` out; it remains a member. Reads the whole area.
-  void drop_rank(std::uint16_t rank) noexcept;
+  // Takes every entry of `rank` out, but for those of generation `keep`; it remains a member. Reads
+  // the whole area.
+  void drop_rank(std::uint16_t rank, std::optional<std::uint8_t> keep = {}) noexcept;
+
+  // Does what a batch says that came from `rank`, in this life. The bytes are hostile input.
+  // Returns: INVALID_ARGUMENT for what is no batch of it; MISMATCH for one of another digest.
+  Result<> apply(std::span<const std::byte> batch, std::uint16_t rank, std::uint16_t incarnation);
 
   [[nodiscard]] const DirectoryCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint32_t lines() const noexcept { return line_count_; }
@@ -94,6 +110,7 @@ class Directory final {
   struct Place {
     std::atomic<std::uint64_t>* words = nullptr;
     DirectoryEntry entry;  // word 0 alone
+    std::uint8_t* generation = nullptr;
     bool free = false;
     std::uint32_t line = 0;  // 0 or 1
   };
@@ -116,18 +133,19 @@ class Directory final {
   void erase(std::atomic<std::uint64_t>* words) noexcept;
   void join_full_key(std::uint64_t id, std::uint32_t tag, Survey& found, Claim claim) noexcept;
   void wait(std::uint64_t id, const Claim& claim) noexcept;
-  // Returns: whether it waited.
-  bool stop_waiting(std::uint64_t id, std::uint16_t rank) noexcept;
+  // Returns: what `rank` said when it began to wait, if it did.
+  std::optional<Claim> stop_waiting(std::uint64_t id, std::uint16_t rank) noexcept;
   void promote(const KeyPlace& place, std::vector<Claim>& claims) noexcept;
   void promote_key(std::uint64_t id) noexcept;
-  // Forgets those who wait and are dead or of `rank`, and promotes where there is room.
-  void purge_waiting(std::uint16_t rank) noexcept;
+  // Takes `rank` from all who wait, and promotes where there is room.
+  void purge_waiting(std::uint16_t rank, std::optional<std::uint8_t> keep) noexcept;
   [[nodiscard]] std::uint32_t random(std::uint32_t below) noexcept;
 
   Line* lines_;
   std::uint32_t line_count_;
   std::uint64_t digest_ = 0;
-  std::vector<std::uint32_t> lives_;  // by rank: its incarnation, or none
+  std::vector<std::uint32_t> lives_;       // by rank: its incarnation, or none
+  std::vector<std::uint8_t> generations_;  // by entry
   std::unordered_map<std::uint64_t, std::vector<Claim>> waiting_;  // by key_id()
   std::uint64_t waiting_claims_ = 0;
   std::uint64_t entries_ = 0;

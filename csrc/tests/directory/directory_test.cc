@@ -7,55 +7,24 @@
 #include <algorithm>
 #include <map>
 #include <random>
-#include <set>
 
-#include "directory/holders.h"
-#include "tests/layout/test_region.h"
+#include "tests/directory/directory_rig.h"
 
 namespace radixshmem {
 namespace {
 
-constexpr std::uint64_t kDigest = 99;
-
 Claim claim_of(std::uint16_t rank, std::uint16_t incarnation = 1, SegmentId segment = 1000) {
-  return {rank, incarnation, 0, {segment + rank, 2}, {segment, 3}};
+  Claim claim;
+  claim.rank = rank;
+  claim.incarnation = incarnation;
+  claim.segment = {segment + rank, 2};
+  claim.parent = {segment, 3};
+  return claim;
 }
-
-class DirectoryRig {
- public:
-  explicit DirectoryRig(std::uint32_t lines, std::uint16_t ranks = 0)
-      : memory_(std::uint64_t{lines} * kCacheLine), directory_(memory_.base(), lines) {
-    directory_.clear(kDigest);
-    for (std::uint16_t r = 0; r < ranks; ++r) directory_.admit(r, 1);
-  }
-  Directory& operator*() { return directory_; }
-  Directory* operator->() { return &directory_; }
-
-  [[nodiscard]] Holders find(BlockHash key) const {
-    const KeyPlace place = place_of(key, directory_.digest());
-    const std::array<DirectoryLine, 2> lines{directory_.line(place.line(0, directory_.lines())),
-                                             directory_.line(place.line(1, directory_.lines()))};
-    return holders_in(lines, place.tag);
-  }
-  // Ranks of the entries of `key` whose life is present.
-  [[nodiscard]] std::set<std::uint16_t> ranks(BlockHash key) const {
-    std::set<std::uint16_t> out;
-    for (const DirectoryEntry& e : find(key).all()) {
-      if (directory_.admitted(e.rank, e.incarnation)) out.insert(e.rank);
-    }
-    return out;
-  }
-
- private:
-  GuardedMemory memory_;
-  Directory directory_;
-};
-
-using Ranks = std::set<std::uint16_t>;
 
 TEST(DirectoryTest, APublishedKeyIsFoundWithAllItSays) {
   DirectoryRig directory(64, 8);
-  directory->publish(11, {3, 1, 2, {500, 2}, {400, 3}});
+  directory->publish(11, {3, 1, 2, {500, 2}, {400, 3}, 0, 0});
   const Holders found = directory.find(11);
   ASSERT_EQ(found.count, 1u);
   EXPECT_EQ(found.entry[0].rank, 3);
@@ -219,7 +188,7 @@ TEST(DirectoryTest, DropRankLeavesNothingOfIt) {
 TEST(DirectoryTest, AClearedDirectoryIsEmptyAndHasAnotherDigest) {
   DirectoryRig directory(64, 8);
   for (std::uint16_t r = 0; r < 8; ++r) directory->publish(11, claim_of(r));
-  directory->clear(kDigest + 1);
+  directory->clear(DirectoryRig::kDigest + 1);
   EXPECT_EQ(directory->entries() + directory->waiting(), 0u);
   directory->publish(11, claim_of(1));
   EXPECT_EQ(directory->counters().refused, 1u) << "members come back by admit()";
