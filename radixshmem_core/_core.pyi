@@ -273,23 +273,27 @@ class Directory:
     def admit(self, rank: int, incarnation: int) -> None:
         """Take entries of this life of a rank; those of its other lives are dead."""
     def expel(self, rank: int) -> None: ...
-    def apply(self, batch: Buffer, rank: int, incarnation: int) -> int:
-        """Take a batch of a Publisher; how many entries it had. ValueError if it is malformed."""
+    def apply(self, batch: Buffer, rank: int, incarnation: int) -> None:
+        """Take a batch of a Publisher. ValueError says what is wrong with it."""
     def figures(self) -> dict[str, int]: ...
 
 @final
 class Publisher:
     """What the own tree has for the directory, as batches per destination; one thread at a time."""
 
-    def __init__(self, index: Index) -> None: ...
-    def set_maps(self, write: Buffer, also: Buffer) -> None:
-        """The maps to write to, [65,536, 2] uint16 each; the same twice when there is one."""
+    def __init__(self, index: Index, rank: int, digest: int, chunk_blocks: int) -> None: ...
+    def set_maps(self, write: Buffer, second: Buffer) -> None:
+        """The map to write to and, if not empty, the one that is to come: [65,536, 2] uint16.
+        Keys of shards with a new keeper go to it."""
+    def resend(self, to: int) -> None:
+        """That rank is in another life: it gets all that it keeps."""
+    def republish_all(self, rate: int) -> None:
+        """Everything once more, `rate` keys a second; 0: as fast as `collect` is called."""
     def collect(self, everything: bool) -> tuple[list[tuple[int, bytes]], bool]:
         """(rank, batch) for each destination, and whether more is to come at once. `everything`:
         tails too, which otherwise wait until they are idle."""
-    def republish(self, shards: Buffer | None) -> None:
-        """Send the keys of these shards again (65,536 bool), or of all."""
-    def retract_all(self) -> list[tuple[int, bytes]]: ...
+    def stop(self) -> None:
+        """The next `collect` tells all to forget this rank; nothing is published any more."""
     def figures(self) -> dict[str, int]: ...
 
 @final

@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -18,6 +19,7 @@
 #include "bindings/errors.h"
 #include "bindings/gil.h"
 #include "directory/directory.h"
+#include "directory/publisher.h"
 #include "directory/shard_map.h"
 #include "node/peer_index.h"
 #include "transport/responder.h"
@@ -59,6 +61,16 @@ PeerInfo info_of(const py::dict& layout) {
 }
 #undef RADIX_PEER_FIELDS
 
+ShardMap shard_map_of(const py::object& map) {
+  const Bytes bytes(map);
+  ShardMap out(bytes.span().empty() ? 0 : kShards);
+  if (bytes.span().size() != out.size() * sizeof(ShardRanks)) {
+    throw py::value_error("a shard map has 65536 x 2 uint16");
+  }
+  if (!out.empty()) std::memcpy(out.data(), bytes.span().data(), bytes.span().size());
+  return out;
+}
+
 // The peer table of a server's own region, which it keeps mapped.
 class PyPeerTable final {
  public:
@@ -79,13 +91,7 @@ class PyPeerTable final {
   }
 
   void set_shard_map(const py::object& map) {
-    const Bytes bytes(map);
-    if (bytes.span().size() != kShards * sizeof(ShardRanks)) {
-      throw py::value_error("a shard map has 65536 x 2 uint16");
-    }
-    std::vector<ShardRanks> ranks(kShards);
-    std::memcpy(ranks.data(), bytes.span().data(), bytes.span().size());
-    table_.set_shard_map(ranks);
+    table_.set_shard_map(shard_map_of(map));
   }
 
   [[nodiscard]] std::uint64_t own_digest() const {
@@ -178,7 +184,98 @@ void bind_directory(py::module_& module) {
           py::arg("rank"), py::arg("incarnation"))
       .def(
           "expel", [](PyDirectory& self, Rank rank) { self.get().expel(rank); }, py::arg("rank"))
+      .def(
+          "apply",
+          [](PyDirectory& self, const py::object& batch, Rank rank, std::uint64_t incarnation) {
+            const Bytes bytes(batch);
+            unwrap(self.get().apply(bytes.span(), rank, static_cast<std::uint16_t>(incarnation)));
+          },
+          py::arg("batch"), py::arg("rank"), py::arg("incarnation"))
       .def("figures", &directory_figures);
+}
+
+class PyPublisher final {
+ public:
+  PyPublisher(SessionPtr session, Rank rank, std::uint64_t digest, std::uint32_t chunk_blocks)
+      : session_(std::move(session)),
+        publisher_(session_->tree(), Publishing{rank, session_->incarnation(), digest},
+                   options_of(chunk_blocks)) {}
+  [[nodiscard]] Publisher& get() noexcept { return publisher_; }
+
+  // Steady milliseconds, the clock of all calls.
+  [[nodiscard]] static std::uint64_t now() noexcept {
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
+  }
+
+ private:
+  static PublisherOptions options_of(std::uint32_t chunk_blocks) {
+    PublisherOptions options;
+    options.chunk_blocks = chunk_blocks;
+    return options;
+  }
+
+  SessionPtr session_;
+  Publisher publisher_;
+};
+
+constexpr std::size_t kKeysPerCollect = 65536;
+
+py::list to_batches(const std::vector<Publication>& publications) {
+  py::list out;
+  for (const Publication& p : publications) {
+    const auto* data = reinterpret_cast<const char*>(p.bytes.data());
+    out.append(py::make_tuple(p.to, py::bytes(data, p.bytes.size())));
+  }
+  return out;
+}
+
+py::tuple collect(PyPublisher& self, bool everything) {
+  std::vector<Publication> out;
+  {
+    const GilRelease release;
+    const std::uint64_t now = PyPublisher::now();
+    out = everything ? self.get().flush(now) : self.get().collect(now, kKeysPerCollect);
+  }
+  return py::make_tuple(to_batches(out), !everything && self.get().more());
+}
+
+void bind_publisher(py::module_& module) {
+  py::class_<PyPublisher>(module, "Publisher")
+      .def(py::init<SessionPtr, Rank, std::uint64_t, std::uint32_t>(), py::arg("index"),
+           py::arg("rank"), py::arg("digest"), py::arg("chunk_blocks"))
+      .def(
+          "set_maps",
+          [](PyPublisher& self, const py::object& write, const py::object& second) {
+            self.get().set_maps(shard_map_of(write), shard_map_of(second), 0, PyPublisher::now());
+          },
+          py::arg("write"), py::arg("second"))
+      .def(
+          "resend", [](PyPublisher& self, Rank to) { self.get().resend(to, PyPublisher::now()); },
+          py::arg("to"))
+      .def(
+          "republish_all",
+          [](PyPublisher& self, std::uint32_t rate) {
+            self.get().republish_all(rate, PyPublisher::now());
+          },
+          py::arg("rate"))
+      .def("collect", &collect, py::arg("everything"))
+      .def("stop", [](PyPublisher& self) { self.get().stop(); })
+      .def("figures", [](PyPublisher& self) {
+        const PublisherCounters& c = self.get().counters();
+        py::dict out;
+        out["events"] = c.events;
+        out["resyncs"] = c.resyncs;
+        out["published"] = c.published;
+        out["withdrawn"] = c.retracted;
+        out["given_up"] = c.given_up;
+        out["republished"] = c.republished;
+        out["batches"] = c.batches;
+        out["batch_bytes"] = c.bytes;
+        out["pending"] = self.get().pending();
+        return out;
+      });
 }
 
 // The responder, and what it reads from for as long as it runs.
@@ -227,6 +324,7 @@ py::dict responder_figures(const PyResponder& self) {
 void bind_cluster(py::module_& module) {
   bind_peer_table(module);
   bind_directory(module);
+  bind_publisher(module);
   py::class_<PyResponder>(module, "Responder")
       .def_static("start", &start_responder, py::arg("index"), py::arg("slots"))
       .def(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .. import _core
 
-__all__ = ["NO_RANK", "Participant", "Placement", "ShardMap", "changed_shards"]
+__all__ = ["NO_RANK", "Participant", "Placement", "ShardMap"]
 
 NO_RANK = 0xFFFF
 
@@ -56,18 +56,3 @@ class Placement:
 def _shard_map(participants: tuple[Participant, ...], replicas: int) -> ShardMap:
     weights = [(p.rank, p.lines) for p in participants]
     return np.frombuffer(_core.shard_map(weights, replicas), np.uint16).reshape(-1, 2)
-
-
-def changed_shards(old: Placement, new: Placement) -> npt.NDArray[np.bool_]:
-    """[65,536]: whether a shard is now written to a life of a member that it was not before."""
-
-    def lives(placement: Placement) -> npt.NDArray[np.uint64]:
-        by_rank = np.zeros(NO_RANK + 1, np.uint64)
-        for rank, incarnation in placement.incarnations.items():
-            by_rank[rank] = incarnation
-        return by_rank[placement.write]
-
-    before, after = lives(old), lives(new)
-    new_life = (after != before) & (after != before[:, ::-1]) & (after != 0)
-    changed: npt.NDArray[np.bool_] = new_life.any(axis=1)
-    return changed

@@ -23,7 +23,7 @@ from ..tasks import cancel_all
 from . import wire
 from .dialer import PeerUnreachable
 from .peers import Peer
-from .placement import Placement, changed_shards
+from .placement import Placement
 
 __all__ = ["Publication"]
 
@@ -41,39 +41,41 @@ class Publication:
     def __init__(
         self,
         index: _core.Index,
+        rank: int,
         digest: int,
+        chunk_blocks: int,
         run_as_owner: Runner,
         peer_of: Callable[[int], Peer | None],
     ) -> None:
-        self._publisher = _core.Publisher(index)
+        self._publisher = _core.Publisher(index, rank, digest, chunk_blocks)
         self.directory = _core.Directory(index)
         self.directory.clear(digest)
         self._incarnation = index.incarnation
         self._digest = digest
         self._run_as_owner = run_as_owner
         self._peer_of = peer_of
-        self._rank = 0
+        self._rank = rank
         self._placement: Placement | None = None
         self._outboxes: dict[int, _Outbox] = {}
         self._collecting = asyncio.Lock()
         self._wake = asyncio.Event()
-        self.stopped = False
 
-    async def place(self, placement: Placement, rank: int) -> None:
+    async def place(self, placement: Placement) -> None:
         """Take new maps, and send what others now keep."""
-        old, self._placement, self._rank = self._placement, placement, rank
+        old, self._placement = self._placement, placement
         living = placement.incarnations
-        for number in [r for r in self._outboxes if r not in living or r == rank]:
+        for number in [r for r in self._outboxes if r not in living]:
             self._outboxes.pop(number).close()
         for number in living:
-            if number != rank and number not in self._outboxes:
+            if number != self._rank and number not in self._outboxes:
                 self._outboxes[number] = _Outbox(partial(self._peer_of, number), self._message)
-        both = placement.write if placement.read is placement.write else placement.read
-        moved = None if old is None else changed_shards(old, placement)
+        before = {} if old is None else old.incarnations
+        restarted = [r for r in living if before.get(r, living[r]) != living[r]]
+        second = placement.write.tobytes() if placement.read is not placement.write else b""
         async with self._collecting:
-            await self._run_as_owner(self._publisher.set_maps, placement.write, both)
-            if moved is None or moved.any():
-                await self._run_as_owner(self._publisher.republish, moved)
+            await self._run_as_owner(self._publisher.set_maps, placement.read.tobytes(), second)
+            for number in restarted:
+                await self._run_as_owner(self._publisher.resend, number)
         self._wake.set()
 
     async def run(self) -> None:
@@ -98,11 +100,10 @@ class Publication:
             wait.cancel()
         return not late
 
-    async def retract_all(self) -> None:
-        """Withdraw everything this server has published: it drains, or its tree was dropped."""
+    async def stop(self) -> None:
+        """Withdraw everything this server has published."""
         async with self._collecting:
-            batches = await self._run_as_owner(self._publisher.retract_all)
-        await self._send(batches)
+            await self._run_as_owner(self._publisher.stop)
 
     def figures(self) -> dict[str, int]:
         """What was published here and what the own directory holds, for `status`."""
@@ -120,7 +121,7 @@ class Publication:
         await cancel_all([box.task for box in boxes])
 
     async def _collect(self, everything: bool) -> None:
-        if self._placement is None or self.stopped:
+        if self._placement is None:
             return
         async with self._collecting:
             while True:

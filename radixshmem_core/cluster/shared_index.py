@@ -84,7 +84,11 @@ class SharedIndex:
         self.table = _core.PeerTable(index)
         self.table.set_own(rank, self.digest, False)
         self.leases = Leases(index)
-        self.publication = Publication(index, self.digest, run_as_owner, peers.of_rank)
+        geometry = regions.identity.geometry_value()
+        chunk_blocks = max(1, regions.identity.register_chunk_tokens // geometry.block_size)
+        self.publication = Publication(
+            index, rank, self.digest, chunk_blocks, run_as_owner, peers.of_rank
+        )
         self.puller: Puller | None = None
         if plane is not None and regions.store is not None:
             pools = regions.identity.geometry["pools"]
@@ -202,7 +206,7 @@ class SharedIndex:
         placement = Placement.of(participants, self._config.directory_replicas)
         self._placement = placement
         self.table.set_shard_map(placement.read)
-        await self.publication.place(placement, self.rank)
+        await self.publication.place(placement)
         if await self.publication.flush(_WARM_S):
             self.served = _served_digest(participants)
             self._changed()
@@ -225,9 +229,8 @@ class SharedIndex:
     async def drain(self) -> None:
         """Stop publishing, withdraw what was published, let the leases end."""
         self.draining = True
-        self.publication.stopped = True
         self.table.set_own(self.rank, self.digest, True)
-        await self.publication.retract_all()
+        await self.publication.stop()
         await self.publication.flush(_WARM_S)
         self._changed()
         self._settle()
