@@ -30,7 +30,7 @@ Refusal check_reads(std::span<const ReadRequest> reads, const PeerRanges& ranges
     if (read.offset > size || read.length > size - read.offset) return Refusal::kOutOfRange;
     sum += read.length;
   }
-  return sum <= kMaxBatchBytes ? Refusal::kNone : Refusal::kMalformed;
+  return sum <= kMaxReadBatchBytes ? Refusal::kNone : Refusal::kMalformed;
 }
 
 }  // namespace radixshmem

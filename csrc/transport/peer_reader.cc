@@ -66,7 +66,7 @@ std::uint64_t batch_bytes(std::span<const ReadOp> ops) noexcept {
     if (op.length == 0 || op.length > kMaxReadBytes) return 0;
     sum += op.length;
   }
-  return sum <= kMaxBatchBytes ? sum : 0;
+  return sum <= kMaxReadBatchBytes ? sum : 0;
 }
 
 bool wait_all(std::span<PeerReader* const> readers, Deadline deadline) noexcept {

@@ -39,7 +39,7 @@ struct ReadOp {
 
 inline constexpr std::size_t kMaxReads = 4096;  // of one batch
 inline constexpr std::uint32_t kMaxReadBytes = 64u << 20;
-inline constexpr std::uint64_t kMaxBatchBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kMaxReadBatchBytes = std::uint64_t{1} << 30;
 
 // Returns: the bytes of a batch that obeys the limits above; 0 for any other, which may be empty or
 // hold a read of no bytes.

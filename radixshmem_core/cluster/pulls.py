@@ -143,7 +143,7 @@ class Puller:
                 if peer is None or peer.description is None or not peer.reachable:
                     continue
                 try:
-                    await self._from(peer, hashes[:claimed], mask, outcome, deadline)
+                    await self._from(peer, hashes, mask, outcome, deadline)
                 except RadixError as error:
                     outcome.failures.append(str(error))
                     self.figures.transfer_failures += 1

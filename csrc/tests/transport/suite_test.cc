@@ -96,7 +96,7 @@ TEST_P(EveryTransport, refuses_batches_beyond_the_limits_and_stays_usable) {
   EXPECT_FALSE(reader_->post({&long_read, 1}));
   EXPECT_FALSE(reader_->post(std::vector(kMaxReads + 1, good)));
   const ReadOp longest{kSlots, 0, kMaxReadBytes, &byte};
-  EXPECT_FALSE(reader_->post(std::vector(kMaxBatchBytes / kMaxReadBytes + 1, longest)));
+  EXPECT_FALSE(reader_->post(std::vector(kMaxReadBatchBytes / kMaxReadBytes + 1, longest)));
   EXPECT_TRUE(works(*reader_));
 }
 
