@@ -22,9 +22,10 @@ struct Holders {
   std::array<DirectoryEntry, kMaxEntriesOfKey> entry;
   std::uint32_t count = 0;
 
-  [[nodiscard]] std::span<const DirectoryEntry> all() const noexcept {
+  [[nodiscard]] std::span<const DirectoryEntry> all() const& noexcept {
     return {entry.data(), count};
   }
+  std::span<const DirectoryEntry> all() const&& = delete;
 };
 
 // Returns: the entries of `tag` that name a segment, each life of a rank once (the two lines of a

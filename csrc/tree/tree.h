@@ -82,6 +82,11 @@ class Tree final {
   [[nodiscard]] UndoLog& log() noexcept { return log_; }
   [[nodiscard]] const PageArena& arena() const noexcept { return arena_; }
   [[nodiscard]] const HashTable& table() const noexcept { return table_; }
+  [[nodiscard]] const SidePool& sides() const noexcept { return sides_; }
+  // Returns: which words of a side block are of `c`. Requires: c is SWA or MAMBA.
+  [[nodiscard]] std::uint32_t aux_index(Component c) const noexcept {
+    return c == Component::kMamba && enabled(Component::kSwa) ? 1 : 0;
+  }
   [[nodiscard]] SlotPool& pool(Component c) noexcept { return pools_[static_cast<std::size_t>(c)]; }
   [[nodiscard]] const SlotPool& pool(Component c) const noexcept {
     return pools_[static_cast<std::size_t>(c)];
@@ -262,9 +267,6 @@ class Tree final {
   void scan_protection(Visit visit) const noexcept;
 
   // aux_insert.cc, aux_evict.cc
-  [[nodiscard]] std::uint32_t aux_index(Component c) const noexcept {
-    return c == Component::kMamba && enabled(Component::kSwa) ? 1 : 0;
-  }
   [[nodiscard]] std::uint32_t aux_pools() const noexcept {
     return (enabled(Component::kSwa) ? 1u : 0u) + (enabled(Component::kMamba) ? 1u : 0u);
   }

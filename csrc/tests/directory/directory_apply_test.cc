@@ -82,7 +82,8 @@ TEST_F(ApplyTest, AWaitingHolderKeepsItsAuxBitsToo) {
     }
   }
   for (std::uint16_t r = 4; r < 8; ++r) {
-    for (const DirectoryEntry& e : directory_.find(11).all()) EXPECT_EQ(e.aux, 3u);
+    const Holders found = directory_.find(11);
+    for (const DirectoryEntry& e : found.all()) EXPECT_EQ(e.aux, 3u);
     directory_->retract(11, *directory_.ranks(11).begin(), 1);
   }
 }

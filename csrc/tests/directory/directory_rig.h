@@ -37,7 +37,8 @@ class DirectoryRig final {
   // Ranks of the entries of `key` whose life is present.
   [[nodiscard]] Ranks ranks(BlockHash key) const {
     Ranks out;
-    for (const DirectoryEntry& e : find(key).all()) {
+    const Holders holders = find(key);
+    for (const DirectoryEntry& e : holders.all()) {
       if (directory_.admitted(e.rank, e.incarnation)) out.insert(e.rank);
     }
     return out;

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copyright The radixshmem authors
+//
+// Publishing what is in the tree already: a scan of the arena beside its writers. What is stored
+// behind the scan comes through the ring, what is removed is retracted through it.
+#include <algorithm>
+
+#include "directory/publisher.h"
+
+namespace radixshmem {
+namespace {
+
+constexpr std::uint32_t kSegmentsPerSlice = 1u << 16;
+
+}  // namespace
+
+void Publisher::set_identity(const Publishing& who) {
+  const Publishing& now = outbox_.who();
+  if (now.rank == who.rank && now.incarnation == who.incarnation && now.digest == who.digest)
+    return;
+  outbox_.rename(who);
+  moved_.clear();
+  if (has_maps_) begin_scan(/*everything=*/true, 0, /*urgent=*/true, 0);
+}
+
+void Publisher::set_maps(ShardMap write, ShardMap second, std::uint32_t rate, Time now) {
+  std::vector<Keepers> before;
+  before.reserve(kShards);
+  for (std::uint32_t s = 0; s < kShards; ++s) {
+    before.push_back(outbox_.keepers(static_cast<std::uint16_t>(s)));
+  }
+  outbox_.set_maps(std::move(write), std::move(second));
+  has_maps_ = true;
+  std::vector<Keepers> moved = std::move(moved_);
+  moved.resize(kShards);
+  bool any = false;
+  for (std::uint32_t s = 0; s < kShards; ++s) {
+    const Keepers keepers = outbox_.keepers(static_cast<std::uint16_t>(s));
+    Keepers fresh;  // what is still to be done of earlier moves, and the new ones
+    for (const std::uint16_t keeper : keepers.all()) {
+      if (moved[s].has(keeper) || !before[s].has(keeper)) fresh.add(keeper);
+    }
+    any = any || fresh.count != 0;
+    moved[s] = fresh;
+  }
+  if (!any) return;
+  moved_ = std::move(moved);
+  begin_scan(/*everything=*/false, rate, /*urgent=*/true, now);
+}
+
+void Publisher::resend(std::uint16_t keeper, Time now) {
+  if (moved_.empty()) moved_.resize(kShards);
+  for (std::uint32_t s = 0; s < kShards; ++s) {
+    if (outbox_.keepers(static_cast<std::uint16_t>(s)).has(keeper)) moved_[s].add(keeper);
+  }
+  begin_scan(/*everything=*/false, 0, /*urgent=*/true, now);
+}
+
+void Publisher::republish_all(std::uint32_t rate, Time now) {
+  begin_scan(/*everything=*/true, rate, /*urgent=*/false, now);
+}
+
+void Publisher::resync(Time now) {
+  ++counters_.resyncs;
+  pending_.clear();
+  granules_.clear();
+  waiting_.clear();
+  waiting_granules_ = 0;
+  begin_scan(/*everything=*/true, 0, /*urgent=*/true, now);
+}
+
+// A scan that is under way begins again, and then does what both were for.
+void Publisher::begin_scan(bool everything, std::uint32_t rate, bool urgent, Time now) {
+  if (stopped_) return;
+  Scan scan;
+  scan.everything = everything || (scan_ && scan_->everything);
+  scan.urgent = urgent || (scan_ && scan_->urgent);
+  scan.rate =
+      scan_ && (scan_->rate == 0 || rate == 0) ? 0 : std::max(rate, scan_ ? scan_->rate : 0);
+  scan.begun = now;
+  scan_ = scan;
+  if (everything) outbox_.begin_generation();
+}
+
+bool Publisher::scan(std::size_t budget, bool to_the_end, Time now) {
+  if (!scan_) return false;
+  const PageArena& arena = tree_.arena();
+  const ClassTable& classes = arena.classes();
+  const auto pages = static_cast<PageId>(arena.units() / kPageUnits);
+  std::uint64_t allowed = ~std::uint64_t{0};
+  if (scan_->rate != 0 && !to_the_end) allowed = (now - scan_->begun) * scan_->rate / 1000;
+  for (std::uint32_t seen = 0; scan_->page < pages; ++seen) {
+    if (!to_the_end && (outbox_.keys() >= budget || seen >= kSegmentsPerSlice)) return true;
+    if (scan_->keys >= allowed) return false;
+    const std::uint32_t c = arena.class_of(scan_->page * kPageUnits);
+    if (c == 0 || scan_->index >= classes.per_page[c]) {
+      ++scan_->page;
+      scan_->index = 0;
+      continue;
+    }
+    scan_segment(scan_->page * kPageUnits + scan_->index * classes.units[c]);
+    ++scan_->index;
+  }
+  end_scan();
+  return false;
+}
+
+void Publisher::scan_segment(SegmentId id) {
+  const Segment segment = tree_.arena().segment(id);
+  const SegmentHead head = segment.head();
+  if (!head.live()) return;
+  const std::uint32_t g = reader_.grid();
+  const Position start = segment.start();
+  const Position end = start + std::min(head.count, segment.capacity());
+  const bool aux = reader_.has_aux() && segment->side.load(std::memory_order_relaxed) != 0;
+  // A granule that began above: its key is of another segment, its window may end in this one.
+  if (aux && start % g != 0) look_at({id, start - start % g}, 0);
+  for (Position p = (start + g - 1) / g * g; p < end; p += g) {
+    const auto facts = reader_.read(id, p);
+    if (!facts) continue;
+    const Keepers to = scan_->everything ? outbox_.keepers_of(facts->key)
+                                         : moved_[place_of(facts->key, identity().digest).shard];
+    if (to.count == 0) continue;
+    ++scan_->keys;
+    ++counters_.republished;
+    const GranuleAux found = aux ? reader_.aux(id, p) : GranuleAux{};
+    if (found.lacking != 0) wait_for_window({id, p}, found.lacking);
+    publish(*facts, found.bits, to);
+  }
+}
+
+void Publisher::end_scan() {
+  publish_granules();
+  if (scan_->everything) outbox_.sweep();
+  scan_.reset();
+  moved_.clear();
+}
+
+}  // namespace radixshmem
