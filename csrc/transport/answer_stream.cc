@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "transport/racing_copy.h"
@@ -17,7 +18,8 @@ constexpr std::size_t kGatherBytes = 256 << 10;  // as much as one send takes at
 
 }  // namespace
 
-AnswerStream::AnswerStream(const PeerRanges& ranges) : ranges_(ranges), input_(kFirstInputBytes) {}
+AnswerStream::AnswerStream(const PeerRanges& ranges, std::unique_ptr<VerbsEnd> verbs)
+    : ranges_(ranges), verbs_(std::move(verbs)), input_(kFirstInputBytes) {}
 
 void AnswerStream::received(std::size_t bytes) {
   RADIX_DCHECK(!answering_ && bytes <= input_.size() - filled_, bytes);
@@ -31,6 +33,8 @@ void AnswerStream::parse() {
   std::memcpy(&header, input_.data(), sizeof header);
   Refusal status = check_header(header);
   const std::size_t need = sizeof header + header.body_bytes;
+  std::span<const std::byte> answer;
+  batch_.clear();
   if (status == Refusal::kNone) {
     if (input_.size() < need) input_.resize(need);
     if (filled_ < need) return;
@@ -39,7 +43,9 @@ void AnswerStream::parse() {
       std::memcpy(batch_.data(), input_.data() + sizeof header, header.body_bytes);
       status = check_reads(batch_, ranges_);
     } else {
-      status = Refusal::kNotServed;
+      if (verbs_)
+        answer = verbs_->connect(std::span(input_).subspan(sizeof header, header.body_bytes));
+      if (answer.empty()) status = Refusal::kNotServed;
     }
   }
   if (status != Refusal::kNone) {
@@ -49,24 +55,29 @@ void AnswerStream::parse() {
     filled_ -= need;
     std::memmove(input_.data(), input_.data() + need, filled_);
   }
-  start_reply(header, status);
+  start_reply(header, status, answer);
 }
 
-void AnswerStream::start_reply(const RequestHeader& header, Refusal status) {
+void AnswerStream::start_reply(const RequestHeader& header, Refusal status,
+                               std::span<const std::byte> body) {
   ReplyHeader reply{};
   reply.magic = kReplyMagic;
   reply.kind = header.kind;
   reply.status = static_cast<std::uint16_t>(status);
   reply.id = header.id;
-  for (const ReadRequest& read : batch_) reply.body_bytes += read.length;
+  reply.body_bytes = body.size();
+  for (const ReadRequest& read : batch_) {
+    reply.body_bytes += read.length;
+    bytes_done_ += read.length;
+  }
   reads_done_ += batch_.size();
-  bytes_done_ += reply.body_bytes;
 
   if (!staging_) staging_ = std::make_unique_for_overwrite<std::byte[]>(kStagingBytes);
   std::memcpy(staging_.get(), &reply, sizeof reply);
-  staged_ = sizeof reply;
+  if (!body.empty()) std::memcpy(staging_.get() + sizeof reply, body.data(), body.size());
+  staged_ = sizeof reply + body.size();
   piece_ = pieces_end_ = 0;
-  add_piece(staging_.get(), sizeof reply);
+  add_piece(staging_.get(), staged_);
   at_ = 0;
   done_ = 0;
   answering_ = true;

@@ -19,12 +19,14 @@
 #include <sys/uio.h>
 
 #include "transport/index_stream.h"
+#include "transport/verbs.h"
 
 namespace radixshmem {
 
 class AnswerStream final {
  public:
-  explicit AnswerStream(const PeerRanges& ranges);
+  // `verbs` answers VERBS requests; where there is none, they are refused.
+  explicit AnswerStream(const PeerRanges& ranges, std::unique_ptr<VerbsEnd> verbs = nullptr);
 
   // Where the next bytes of input go; at least what is missing of a request. Requires:
   // !answering().
@@ -48,13 +50,14 @@ class AnswerStream final {
 
  private:
   void parse();
-  void start_reply(const RequestHeader& header, Refusal status);
+  void start_reply(const RequestHeader& header, Refusal status, std::span<const std::byte> body);
   void gather();
   void add_piece(const std::byte* from, std::size_t bytes) noexcept;
 
   static constexpr std::size_t kPieces = 64;
 
   const PeerRanges& ranges_;
+  std::unique_ptr<VerbsEnd> verbs_;
   std::vector<std::byte> input_;
   std::size_t filled_ = 0;
   std::vector<ReadRequest> batch_;

@@ -30,7 +30,8 @@ constexpr int kSendsPerTurn = 2;  // then other streams get their turn
 constexpr std::uint64_t kWakeId = 0;
 
 struct Stream {
-  Stream(Fd given, const PeerRanges& ranges) : socket(std::move(given)), answer(ranges) {}
+  Stream(Fd given, const PeerRanges& ranges, std::unique_ptr<VerbsEnd> verbs)
+      : socket(std::move(given)), answer(ranges, std::move(verbs)) {}
 
   Fd socket;
   AnswerStream answer;
@@ -91,6 +92,7 @@ class Responder::Core final {
 
   Result<> start();
   Result<> add(int fd);
+  Result<> serve_verbs(std::shared_ptr<VerbsDevice> device);
   void set_ranges(const PeerRanges& ranges);
   [[nodiscard]] ResponderFigures figures() const;
   void stop();
@@ -112,6 +114,8 @@ class Responder::Core final {
 
   mutable std::mutex mutex_;
   PeerRanges ranges_;
+  std::uint64_t ranges_set_ = 0;      // how often
+  std::unique_ptr<VerbsHost> verbs_;  // of these ranges; its ends are in the streams
   Streams streams_;
   std::uint64_t last_id_ = kWakeId;
   std::size_t busy_ = 0;           // streams in the middle of something
@@ -159,7 +163,8 @@ Result<> Responder::Core::add(int fd) {
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.value().get(), &event) != 0) {
     return system_error("cannot watch an index stream", errno);
   }
-  streams_.try_emplace(id, std::move(socket).value(), ranges_);
+  streams_.try_emplace(id, std::move(socket).value(), ranges_,
+                       verbs_ ? verbs_->make_end() : nullptr);
   ++figures_.accepted;
   return Unit{};
 }
@@ -167,7 +172,25 @@ Result<> Responder::Core::add(int fd) {
 void Responder::Core::set_ranges(const PeerRanges& ranges) {
   const std::lock_guard lock(mutex_);
   for (auto at = streams_.begin(); at != streams_.end();) at = end(at);
+  verbs_.reset();
   ranges_ = ranges;
+  ++ranges_set_;
+}
+
+Result<> Responder::Core::serve_verbs(std::shared_ptr<VerbsDevice> device) {
+  std::unique_lock lock(mutex_);
+  const PeerRanges ranges = ranges_;
+  const std::uint64_t ranges_set = ranges_set_;
+  lock.unlock();
+  auto host = VerbsHost::make(std::move(device), ranges);
+  if (!host) return std::move(host).error();
+  lock.lock();
+  if (ranges_set_ != ranges_set) {
+    return Error{ErrorCode::CLOSED, "the memory changed while it was registered for verbs"};
+  }
+  for (auto at = streams_.begin(); verbs_ && at != streams_.end();) at = end(at);
+  verbs_ = std::move(host).value();
+  return Unit{};
 }
 
 ResponderFigures Responder::Core::figures() const {
@@ -289,6 +312,9 @@ Result<std::unique_ptr<Responder>> Responder::start(const PeerRanges& ranges,
 
 Result<> Responder::add(int fd) {
   return core_->add(fd);
+}
+Result<> Responder::serve_verbs(std::shared_ptr<VerbsDevice> device) {
+  return core_->serve_verbs(std::move(device));
 }
 void Responder::set_ranges(const PeerRanges& ranges) {
   core_->set_ranges(ranges);

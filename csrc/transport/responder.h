@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "transport/index_stream.h"
+#include "transport/verbs.h"
 
 namespace radixshmem {
 
@@ -48,7 +49,11 @@ class Responder final {
 
   // Takes `fd`, a connected and authenticated stream socket, over in any case.
   Result<> add(int fd);
-  // Closes all streams, which belong to the life of the former ranges, and serves these.
+  // Lets peers read the ranges through an RDMA device too, on streams added from now on. Registers
+  // the ranges, which pins their memory and takes a while; streams are served meanwhile.
+  Result<> serve_verbs(std::shared_ptr<VerbsDevice> device);
+  // Closes all streams, which belong to the life of the former ranges, and serves these, without
+  // verbs.
   void set_ranges(const PeerRanges& ranges);
   [[nodiscard]] ResponderFigures figures() const;
   // Closes all streams and ends the thread. When it returns the ranges are no longer read.

@@ -2,13 +2,17 @@
 // Copyright The radixshmem authors
 #include "transport/stream_socket.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 namespace radixshmem {
@@ -26,6 +30,21 @@ Error unusable(int fd, const char* why) {
 
 void set_option(int fd, int level, int option, int value) noexcept {
   ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+// Returns: false, with errno, at the deadline.
+bool wait_for(int fd, short events, Deadline deadline) noexcept {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) {
+      errno = ETIMEDOUT;
+      return false;
+    }
+    pollfd event{fd, events, 0};
+    const int limit = static_cast<int>(std::min<std::int64_t>(left.count(), 60'000));
+    if (::poll(&event, 1, limit) > 0) return true;
+  }
 }
 
 }  // namespace
@@ -56,6 +75,33 @@ Result<Fd> adopt_stream(int fd) {
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
   }
   return owner;
+}
+
+bool send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    } else if ((errno != EAGAIN && errno != EINTR) || !wait_for(fd, POLLOUT, deadline)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool receive_all(int fd, std::span<std::byte> bytes, Deadline deadline) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (n > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+      continue;
+    }
+    if (n == 0) errno = EPIPE;
+    if ((n < 0 && errno != EAGAIN && errno != EINTR) || n == 0 || !wait_for(fd, POLLIN, deadline)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace radixshmem

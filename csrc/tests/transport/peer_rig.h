@@ -10,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -27,6 +28,7 @@
 #include "transport/responder.h"
 #include "transport/shm_reader.h"
 #include "transport/tcp_reader.h"
+#include "transport/verbs.h"
 
 namespace radixshmem {
 
@@ -127,6 +129,18 @@ class PeerMemory final {
   SharedRegion data_;
 };
 
+// Returns: the RDMA device to test with; "" where there is none. scripts/rdma_vm.sh makes one.
+[[nodiscard]] inline std::string rdma_device() {
+  const char* const name = std::getenv("RADIX_TEST_RDMA_DEVICE");
+  return name != nullptr ? name : "";
+}
+
+[[nodiscard]] inline Result<std::shared_ptr<VerbsDevice>> open_test_device() {
+  VerbsOptions options;
+  options.device = rdma_device();
+  return open_verbs(options);
+}
+
 // A process with a responder for some memory, and streams to it.
 class PeerProcess final {
  public:
@@ -137,6 +151,10 @@ class PeerProcess final {
     child_.emplace([&](Child& child) {
       auto responder = Responder::start(memory.ranges());
       if (!responder) return 1;
+      if (!rdma_device().empty()) {
+        auto device = open_test_device();
+        if (!device || !responder.value()->serve_verbs(device.value())) return 3;
+      }
       for (SocketPair& pair : pairs_) {
         pair.client.reset();
         if (!responder.value()->add(release(pair.server))) return 2;

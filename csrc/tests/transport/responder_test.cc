@@ -152,6 +152,11 @@ TEST_F(ResponderTest, refuses_reads_outside_of_the_ranges) {
   expect_figure(&ResponderFigures::refused_out_of_range, bad.size());
 }
 
+TEST_F(ResponderTest, refuses_verbs_where_it_has_no_device) {
+  EXPECT_EQ(refusal({kRequestMagic, 2, 0, 7, 0}, {}), Refusal::kNotServed);
+  expect_figure(&ResponderFigures::refused_not_served, 1);
+}
+
 TEST_F(ResponderTest, answers_requests_that_come_together_or_in_pieces) {
   const Fd fd = connect();
   const std::vector<ReadRequest> reads{{4096, 8, 0}, {5000, 8, 1}};

@@ -44,10 +44,21 @@ inline Result<std::unique_ptr<PeerReader>> open_fake(const PeerMemory& memory,
   return std::unique_ptr<PeerReader>(new FakeReader(std::move(inner).value(), faults, 7));
 }
 
+inline Result<std::unique_ptr<PeerReader>> open_test_verbs(const PeerMemory&,
+                                                           PeerProcess& process) {
+  auto device = open_test_device();
+  if (!device) return std::move(device).error();
+  return VerbsReader::make(process.take_stream(), std::move(device).value(), in_seconds(20));
+}
+
 [[nodiscard]] inline std::vector<Transport> transports_here() {
-  return {{"shm", TransportKind::kShm, true, true, &open_shm},
-          {"tcp", TransportKind::kTcp, false, false, &open_tcp},
-          {"fake", TransportKind::kFake, false, false, &open_fake}};
+  std::vector<Transport> here{{"shm", TransportKind::kShm, true, true, &open_shm},
+                              {"tcp", TransportKind::kTcp, false, false, &open_tcp},
+                              {"fake", TransportKind::kFake, false, false, &open_fake}};
+  if (!rdma_device().empty()) {
+    here.push_back({"verbs", TransportKind::kVerbs, true, false, &open_test_verbs});
+  }
+  return here;
 }
 
 }  // namespace radixshmem
