@@ -35,7 +35,6 @@ class VerbsQueuePair final {
   [[nodiscard]] QueuePairInfo info() const noexcept;
   Result<> connect(const QueuePairInfo& peer);
 
-  [[nodiscard]] VerbsDevice& device() const noexcept { return *device_; }
   [[nodiscard]] ibv_qp* pair() const noexcept { return pair_; }
   [[nodiscard]] ibv_cq* completions() const noexcept { return completions_; }
 

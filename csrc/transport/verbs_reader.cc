@@ -56,9 +56,10 @@ class Landing final {
 // tells when all are done, since a connection completes its reads in order.
 class Reader final : public PeerReader {
  public:
-  explicit Reader(Fd stream) : stream_(std::move(stream)) {}
+  Reader(Fd stream, std::shared_ptr<VerbsDevice> device)
+      : stream_(std::move(stream)), device_(std::move(device)) {}
 
-  Result<> connect(std::shared_ptr<VerbsDevice> device, Deadline deadline);
+  Result<> connect(Deadline deadline);
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kVerbs; }
   [[nodiscard]] bool post(std::span<const ReadOp> ops) noexcept override;
@@ -87,9 +88,11 @@ class Reader final : public PeerReader {
   [[nodiscard]] bool add_step(std::uint32_t step) noexcept;
   void end_wave() noexcept;
 
+  // In this order: each ends before what it is made of, or writes to.
   Fd stream_;
+  std::shared_ptr<VerbsDevice> device_;
   Landing landing_;
-  std::unique_ptr<VerbsQueuePair> pair_;  // ends before what it writes to
+  std::unique_ptr<VerbsQueuePair> pair_;
   std::array<VerbsRange, 2> ranges_{};
   std::vector<ReadOp> ops_;
   std::size_t at_ = 0;      // the read in ops_ that the next wave begins with
@@ -102,9 +105,9 @@ class Reader final : public PeerReader {
   Progress result_ = Progress::kDone;
 };
 
-Result<> Reader::connect(std::shared_ptr<VerbsDevice> device, Deadline deadline) {
-  if (Result<> registered = landing_.register_with(*device); !registered) return registered;
-  auto pair = VerbsQueuePair::make(std::move(device), VerbsQueuePair::Role::kReads);
+Result<> Reader::connect(Deadline deadline) {
+  if (Result<> registered = landing_.register_with(*device_); !registered) return registered;
+  auto pair = VerbsQueuePair::make(device_, VerbsQueuePair::Role::kReads);
   if (!pair) return std::move(pair).error();
   const Result<QueuePairInfo> peer = exchange(pair.value()->info(), deadline);
   if (!peer) return peer.error();
@@ -192,7 +195,7 @@ bool Reader::add_step(std::uint32_t step) noexcept {
   std::uint32_t bytes = std::min(op.length - done_, kMaxStepBytes);
   std::byte* to = op.to + done_;
   std::uint32_t key = 0;
-  if (op.region != PeerRegion::kSlots || !pair_->device().local_key(to, bytes, key)) {
+  if (op.region != PeerRegion::kSlots || !device_->local_key(to, bytes, key)) {
     const std::size_t room = kLandingBytes - landing_used_;
     if (room == 0) return false;
     bytes = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, room));
@@ -248,8 +251,8 @@ Result<std::unique_ptr<PeerReader>> VerbsReader::make(int fd, std::shared_ptr<Ve
                                                       Deadline deadline) {
   Result<Fd> stream = adopt_stream(fd);
   if (!stream) return std::move(stream).error();
-  auto reader = std::make_unique<Reader>(std::move(stream).value());
-  if (Result<> connected = reader->connect(std::move(device), deadline); !connected) {
+  auto reader = std::make_unique<Reader>(std::move(stream).value(), std::move(device));
+  if (Result<> connected = reader->connect(deadline); !connected) {
     return std::move(connected).error();
   }
   return std::unique_ptr<PeerReader>(std::move(reader));
