@@ -119,6 +119,25 @@ TEST_F(AuxLookupTest, AWindowMayBeginInsideTheLocalHit) {
   EXPECT_EQ(hit.full[0].offset, 130u);
 }
 
+TEST_F(AuxLookupTest, WhatOthersHaveOfAWindowDoesNotHideIt) {
+  start(3);
+  const Path path = make_path(10, 200);
+  cluster().put(1, first_of(path, 190));
+  cluster().put(2, path);
+  put_swa(2, path);
+  cluster().publish_all();
+  // So key 160 is served by node 1, with blocks up to 190; the window begins at 176.
+  const auto incarnation = ClusterRig::incarnation16(cluster().node(2));
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (const Position p : {160u, 176u}) {
+      cluster().node(i).directory.retract(path[p], 2, incarnation);
+    }
+  }
+  const RemoteHit hit = cluster().find(0, path, kFullSwa);
+  EXPECT_EQ(hit.common_hit, 200u);
+  EXPECT_EQ(hit.figures.rounds, 3u);
+}
+
 TEST_F(AuxLookupTest, AShortPathHasAShortWindow) {
   start(2);
   const Path path = make_path(7, 9);

@@ -129,6 +129,18 @@ TEST_F(HostilePeersTest, AnswersAreRightWithoutDamage) {
   EXPECT_GT(found_, 20u);  // or the tests below say nothing
 }
 
+TEST_F(HostilePeersTest, ASideBlockOfAnotherSegmentHasNoSlots) {
+  for (std::size_t i = 0; i < kNodes; ++i) {
+    const PeerInfo& info = cluster_.node(i).info;
+    for (std::uint32_t side = 1; side < info.side_blocks; ++side) {
+      const std::uint64_t at = info.side_offset + std::uint64_t{side} * info.side_bytes;
+      set_word(i, at, word(i, at) + 1);  // SideHeader::segment is the low half
+    }
+  }
+  for (const Path& path : paths_) expect_harmless(path, kMaskFull | kMaskSwa);
+  EXPECT_EQ(found_, 0u);
+}
+
 TEST_F(HostilePeersTest, MutatedMemory) {
   for (std::size_t round = 0; round < times(400); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));

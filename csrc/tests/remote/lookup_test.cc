@@ -24,6 +24,13 @@ class LookupTest : public testing::Test {
     const std::vector<ShardRanks> map(kShards, ShardRanks{rank, replica});
     for (std::size_t i = 0; i < cluster_->size(); ++i) cluster_->node(i).table.set_shard_map(map);
   }
+  // As if the directory had lost what `rank` says of these blocks.
+  void lose(Rank rank, const Path& path, std::initializer_list<Position> keys) {
+    const auto incarnation = ClusterRig::incarnation16(cluster_->node(rank));
+    for (std::size_t i = 0; i < cluster_->size(); ++i) {
+      for (const Position p : keys) cluster_->node(i).directory.retract(path[p], rank, incarnation);
+    }
+  }
   void change_info(Rank rank, const std::function<void(PeerInfo&)>& change) {
     PeerInfo info = cluster_->node(rank).info;
     change(info);
@@ -119,11 +126,7 @@ TEST_F(LookupTest, EarlierKeysMayBeServedByOthers) {
   cluster().put(2, first_of(path, 192));
   cluster().publish_all();
   // As in a cluster with many holders of the first keys: node 1 is named for the last two only.
-  for (Position p = 0; p < 224; p += 16) {
-    for (std::size_t i = 0; i < 3; ++i) {
-      cluster().node(i).directory.retract(path[p], 1, ClusterRig::incarnation16(cluster().node(1)));
-    }
-  }
+  for (Position p = 0; p < 224; p += 16) lose(1, path, {p});
   const RemoteHit hit = cluster().find(0, path);
   EXPECT_EQ(hit.common_hit, 256u);
   EXPECT_EQ(hit.figures.rounds, 2u);
@@ -136,15 +139,87 @@ TEST_F(LookupTest, LostKeysAreFoundInTheTreeOfTheHolder) {
   for (std::size_t k = 0; k < 4; ++k) cluster().put(1, branch_of(path, k * 64 + 20, 100 + k, 10));
   cluster().put(1, path);
   cluster().publish_all();
-  for (const Position p : {64u, 80u, 96u, 112u}) {
-    for (std::size_t i = 0; i < 2; ++i) {
-      cluster().node(i).directory.retract(path[p], 1, ClusterRig::incarnation16(cluster().node(1)));
-    }
-  }
+  lose(1, path, {64, 80, 96, 112});
   const RemoteHit hit = cluster().find(0, path);
   EXPECT_EQ(hit.common_hit, 256u);
   EXPECT_LE(hit.figures.rounds, 4u);
   EXPECT_LE(hit.figures.reads, 2u * 16 + 130 + 8);
+}
+
+TEST_F(LookupTest, AHoleMayBeginInASegmentThatOthersCover) {
+  start(3);
+  const Path path = make_path(20, 256);
+  for (const std::size_t cut : {75u, 90u, 100u}) cluster().put(1, branch_of(path, cut, cut, 10));
+  cluster().put(1, path);
+  cluster().put(2, first_of(path, 84));
+  cluster().publish_all();
+  lose(1, path, {64, 80, 96, 112});
+  // Of node 1: [100, 128), then its parent [90, 100), then [75, 90) although [75, 84) is there.
+  EXPECT_EQ(cluster().find(0, path).common_hit, 256u);
+}
+
+TEST_F(LookupTest, ManyRangesOfAHoleAreNotAllLookedAt) {
+  start(2);
+  const Path path = make_path(21, 960);
+  cluster().put(1, path);
+  cluster().publish_all();
+  for (Position p = 64; p < 944; p += 16) lose(1, path, {p});
+  const RemoteHit hit = cluster().find(0, path);
+  EXPECT_EQ(hit.common_hit, 64u * 9);
+  EXPECT_LE(hit.figures.reads, 2u * 60 + 8 * 130 + 12);
+}
+
+TEST_F(LookupTest, WhatTheDirectorySaysOfTheOwnNodeIsNotAsked) {
+  start(2);
+  const Path path = make_path(22, 300);
+  cluster().put(0, path);
+  cluster().publish_all();
+  EXPECT_EQ(cluster().node(0).rig.tree().evict(200), 200u);
+  const RemoteHit hit = cluster().find(0, path);
+  EXPECT_EQ(hit.common_hit, 100u);
+  EXPECT_EQ(hit.figures.rounds, 1u);
+  EXPECT_EQ(hit.figures.stale_entries, 0u);
+}
+
+TEST_F(LookupTest, AConnectionToAnEarlierLifeIsNotUsed) {
+  start(2);
+  keep_directory_at(0);
+  const Path path = make_path(23, 64);
+  cluster().put(1, path);
+  cluster().node(1).info.incarnation += 1;
+  cluster().node(0).directory.admit(1, ClusterRig::incarnation16(cluster().node(1)));
+  cluster().publish_all();
+  const RemoteHit hit = cluster().find(0, path);
+  EXPECT_EQ(hit.common_hit, 0u);
+  EXPECT_EQ(hit.figures.skipped_peers, 1u);
+  EXPECT_EQ(hit.figures.stale_entries, 0u);
+}
+
+TEST_F(LookupTest, APeerWhoseAreasCannotBeIsNotRead) {
+  start(2);
+  const Path path = make_path(24, 64);
+  cluster().put(1, path);
+  cluster().publish_all();
+  const std::function<void(PeerInfo&)> changes[] = {
+      [](PeerInfo& i) { i.directory_offset = i.peer_readable_bytes; },
+      [](PeerInfo& i) { i.directory_offset = ~std::uint64_t{0}; },
+      [](PeerInfo& i) { i.directory_lines = 0xffff'ffff; },
+      [](PeerInfo& i) { i.arena_offset += i.peer_readable_bytes; },
+      [](PeerInfo& i) { i.arena_units = 0xffff'ffff; },
+      [](PeerInfo& i) { i.side_blocks = i.side_bytes = 0xffff'ffff; },
+      [](PeerInfo& i) { i.table_offset = i.peer_readable_bytes; },
+      [](PeerInfo& i) { i.table_lines *= 1 << 20; },
+      [](PeerInfo& i) { i.table_lines = 3; },
+      [](PeerInfo& i) { i.table_lines = 0; },
+      [](PeerInfo& i) { i.peer_readable_bytes = 4096; },
+  };
+  for (const auto& change : changes) {
+    change_info(1, change);
+    const RemoteHit hit = cluster().find(0, path);
+    EXPECT_EQ(hit.common_hit, 0u);
+    EXPECT_EQ(hit.figures.skipped_peers, 1u);
+    EXPECT_EQ(hit.figures.failures, 0u);
+  }
 }
 
 TEST_F(LookupTest, AnEntryOfAnotherLifeIsNotFollowed) {
