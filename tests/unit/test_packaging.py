@@ -15,6 +15,8 @@ from types import ModuleType
 
 import pytest
 
+from radixshmem_core.cluster.planes import usable_backends
+
 _ROOT = Path(__file__).parent.parent.parent
 
 
@@ -117,9 +119,11 @@ def test_source_folder_before_the_installed_package_is_told(tmp_path: Path) -> N
     assert "Run it from another folder" in result.stderr
 
 
-def test_transfer_backends_of_this_version(tmp_path: Path) -> None:
-    program = "import radixshmem; print(radixshmem._data.TRANSFER_BACKENDS)"
-    assert _run(program, tmp_path).strip() == "()"
+def test_transfer_backends_are_the_usable_ones_and_load_no_engine(tmp_path: Path) -> None:
+    program = "import sys, radixshmem as r; print(*r._data.TRANSFER_BACKENDS, '|', *sys.modules)"
+    backends, modules = _run(program, tmp_path).split("|")
+    assert tuple(backends.split()) == usable_backends()
+    assert not {name.split(".")[0] for name in modules.split()} & {"mooncake", "nixl_cu12"}
 
 
 def test_version_of_package_and_metadata_agree(tmp_path: Path) -> None:

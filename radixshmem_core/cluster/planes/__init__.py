@@ -1,28 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""The data planes, which move slots between nodes."""
+"""The data planes, which move slots between nodes: which are usable here, and how to open one."""
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 
-from ...config import ServerConfig
-from ...regions import Regions
-from .base import DataPlane
-from .builtin import BuiltinPlane
+import numpy as np
 
-__all__ = ["open_plane"]
+from ...errors import RadixError
+from ...regions import Regions
+from . import builtin, mooncake, nixl
+from .base import DataPlane, Memory, PeerKey, PlaneConfig, PlaneMissing, Transfer
+
+__all__ = [
+    "BACKENDS",
+    "DataPlane",
+    "PeerKey",
+    "PlaneMissing",
+    "Transfer",
+    "open_plane",
+    "usable_backends",
+    "why_missing",
+]
+
+BACKENDS = ("mooncake", "nixl", "builtin")
+"""In order of preference."""
+
+_log = logging.getLogger(__name__)
+
+
+def why_missing(backend: str) -> str:
+    """What is missing to use it, with the command that brings it; empty: it is usable.
+
+    Imports no engine: it looks for the package, and loads the system's libraries that this needs.
+    """
+    if backend == "mooncake":
+        return mooncake.why_missing()
+    if backend == "nixl":
+        return nixl.why_missing()
+    return ""
+
+
+def usable_backends() -> tuple[str, ...]:
+    return tuple(backend for backend in BACKENDS if not why_missing(backend))
 
 
 def open_plane(
-    config: ServerConfig,
+    config: PlaneConfig,
     regions: Regions,
     address: str,
     dial: Callable[[int], socket.socket],
 ) -> tuple[DataPlane, str]:
-    """The plane that `transfer_backend` asks for, and why it is this one."""
-    assert regions.store is not None
-    identity = regions.identity
-    plane = BuiltinPlane(regions.index, identity.name, regions.store, identity.hugepage_path, dial)
-    return plane, "it needs nothing"
+    """The plane that config.transfer_backend names, and why it is this one.
+
+    `auto` is the first usable one that starts. PlaneMissing, with the command that installs it, for
+    one that is asked for and not here. Registering the slots for RDMA takes a while. The plane must
+    be closed before the store. `dial(rank)` gives an index stream to a peer, in any thread.
+    """
+    if config.transfer_backend != "auto":
+        why = why_missing(config.transfer_backend)
+        if why:
+            raise PlaneMissing(f"transfer_backend is {config.transfer_backend}, but {why}")
+        return _open(config.transfer_backend, config, regions, address, dial), "asked for"
+    passed_over: list[str] = []
+    for backend in BACKENDS:
+        why = why_missing(backend)
+        if not why:
+            try:
+                plane = _open(backend, config, regions, address, dial)
+            except RadixError as error:
+                _log.warning("the data plane %s does not start: %s", backend, error)
+                why = str(error)
+            else:
+                return plane, "; ".join(["auto: the first usable one", *passed_over])
+        passed_over.append(f"not {backend}: {why}")
+    raise RadixError(f"no data plane is usable here: {'; '.join(passed_over)}")
+
+
+def _open(
+    backend: str,
+    config: PlaneConfig,
+    regions: Regions,
+    address: str,
+    dial: Callable[[int], socket.socket],
+) -> DataPlane:
+    store, identity = regions.store, regions.identity
+    assert store is not None
+    if backend == "builtin":
+        hugepage_path = identity.hugepage_path
+        return builtin.BuiltinPlane(regions.index, identity.name, store, hugepage_path, dial)
+    memory = Memory(np.frombuffer(store.data_view(), np.uint8).ctypes.data, store.data_bytes)
+    if backend == "mooncake":
+        return mooncake.MooncakePlane(memory, config, address)
+    assert backend == "nixl", backend
+    return nixl.NixlPlane(memory, config, address)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""The processes of the contract suite, seen from the test."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from e2e.harness import DEADLINE_S, Process
+
+from radixshmem_core.store import SlotStore
+
+SLOTS_BYTES = 16 << 20  # as in plane_process.py
+
+Blocks = list[list[int]]
+"""Remote offsets, local offsets, lengths."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A backend to run the suite on. A new one joins with a line in CASES."""
+
+    backend: str
+    protocol: str = ""
+    one_sided: bool = False  # here, on one host: reads go on while the peer is stopped
+    fragile: bool = False  # UCX over tcp ends the owner when a reader goes with reads in flight
+
+    def __str__(self) -> str:
+        return f"{self.backend}-{self.protocol}" if self.protocol else self.backend
+
+
+CASES = [Case("mooncake", "tcp"), Case("nixl", one_sided=True), Case("nixl", "tcp", fragile=True)]
+
+
+class Failed(Exception):
+    """What a command of a node answered with."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+        self.text = text
+
+
+class Node(Process):
+    """A process with slots that hold the bytes of `seed`; 0: the same byte everywhere."""
+
+    def __init__(self, region: str, case: Case, seed: int) -> None:
+        self.region = region
+        self.seed = seed
+        program = str(Path(__file__).with_name("plane_process.py"))
+        super().__init__(program, region, case.backend, case.protocol, str(seed))
+        self._ids = itertools.count()
+
+    def started(self) -> Node:
+        self.line()
+        return self
+
+    def kill(self) -> None:
+        super().kill()
+        SlotStore.destroy(self.region)
+
+    def do(self, command: str, **arguments: Any) -> dict[str, Any]:
+        self.tell(json.dumps({"do": command, **arguments}))
+        answer: dict[str, Any] = json.loads(self.line())
+        if "error" in answer:
+            raise Failed(answer["error"], answer["text"])
+        return answer
+
+    @property
+    def metadata(self) -> str:
+        return str(self.do("metadata")["metadata"])
+
+    def connect(self, peer: tuple[int, int], owner: Node) -> None:
+        self.do("connect", peer=peer, metadata=owner.metadata)
+
+    def read(self, peer: tuple[int, int], blocks: Blocks) -> str:
+        transfer = str(next(self._ids))
+        self.do("read", transfer=transfer, peer=peer, blocks=blocks)
+        return transfer
+
+    def finish(self, transfer: str, deadline_s: float = DEADLINE_S) -> str:
+        return str(self.do("wait", transfer=transfer, deadline_s=deadline_s)["state"])
+
+    def expect(self, owner: Node, blocks: Blocks) -> None:
+        self.do("expect", seed=owner.seed, blocks=blocks)
+
+    def wrong_bytes(self) -> int:
+        return int(self.do("wrong_bytes")["wrong"])
+
+    def fetch(self, peer: tuple[int, int], owner: Node, blocks: Blocks) -> None:
+        """Read, and see that exactly these bytes have arrived."""
+        state = self.finish(self.read(peer, blocks))
+        assert state == "done"
+        self.expect(owner, blocks)
+        assert self.wrong_bytes() == 0
+
+
+Start = Callable[..., Node]
+
+
+def spread(count: int, low: int, high: int, seed: int = 0) -> Blocks:
+    """Blocks of `low` to `high` bytes in any order, at any offset, apart from each other."""
+    rng = np.random.default_rng(seed)
+    places = rng.permutation(SLOTS_BYTES // high)[:count]
+    lengths = rng.integers(low, high + 1, count)
+    local = places * high + rng.integers(0, high - lengths + 1)
+    remote = rng.integers(0, SLOTS_BYTES - lengths + 1)
+    return [remote.tolist(), local.tolist(), lengths.tolist()]

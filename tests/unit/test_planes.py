@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Which data planes are usable, what is said of those that are not, and what they may use."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import importlib.util
+import socket
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radixshmem_core.cluster import planes
+from radixshmem_core.cluster.planes import PlaneMissing, builtin, devices, mooncake, nixl
+from radixshmem_core.cluster.planes.base import Memory, RemoteMemory, checked_blocks
+from radixshmem_core.errors import RadixError
+from radixshmem_core.store import SlotPoolConfig, SlotStore, SlotStoreConfig
+
+
+@dataclasses.dataclass
+class Config:
+    transfer_backend: str = "auto"
+    transfer_dev: tuple[str, ...] = ()
+    transfer_protocol: str = ""
+    transfer_ip: str = ""
+    transfer_port: int = 0
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Pretends that these packages are installed, and that these libraries are missing."""
+
+    def pretend(*packages: str, without: tuple[str, ...] = ()) -> None:
+        def find_spec(name: str) -> object:
+            return name if name in packages else None
+
+        def load(name: str) -> None:
+            if name in without:
+                raise OSError(f"{name}: cannot open shared object file")
+
+        monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+        monkeypatch.setattr(ctypes, "CDLL", load)
+
+    return pretend
+
+
+@pytest.fixture
+def rdma(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Pretends that these RDMA devices are here."""
+
+    def pretend(*names: str) -> None:
+        for name in names:
+            (tmp_path / name).mkdir()
+        monkeypatch.setattr(devices, "_RDMA", tmp_path)
+
+    return pretend
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which planes were opened, instead of opening them."""
+    names: list[str] = []
+
+    def stand_in(name: str) -> Callable[..., Any]:
+        def make(_memory: object, config: Config | None = None, *_: object) -> Any:
+            names.append(name)
+            if isinstance(config, Config) and config.transfer_ip == "192.0.2.1":
+                raise RadixError(f"no {name} at 192.0.2.1")
+            return types.SimpleNamespace(name=name)
+
+        return make
+
+    monkeypatch.setattr(mooncake, "MooncakePlane", stand_in("mooncake"))
+    monkeypatch.setattr(nixl, "NixlPlane", stand_in("nixl"))
+    monkeypatch.setattr(builtin, "BuiltinPlane", stand_in("builtin"))
+    return names
+
+
+@pytest.fixture
+def regions(region_name: str) -> Iterator[Any]:
+    store = SlotStore.create(SlotStoreConfig(region_name, full=SlotPoolConfig(1, 4096)))
+    identity = types.SimpleNamespace(name="/x", hugepage_path="")
+    yield types.SimpleNamespace(store=store, identity=identity, index=None)
+    store.close()
+    SlotStore.destroy(region_name)
+
+
+def _open(config: Config, regions: Any) -> tuple[str, str]:
+    plane, why = planes.open_plane(config, regions, "127.0.0.1", lambda rank: socket.socket())
+    return plane.name, why
+
+
+# ---------------------------------------------------------------- which are usable
+
+
+@pytest.mark.parametrize(
+    ("packages", "usable"),
+    [
+        ((), ("builtin",)),
+        (("nixl_cu12",), ("nixl", "builtin")),
+        (("nixl",), ("nixl", "builtin")),
+        (("mooncake", "nixl_cu13"), ("mooncake", "nixl", "builtin")),
+    ],
+)
+def test_usable_backends(
+    installed: Callable[..., None], packages: tuple[str, ...], usable: tuple[str, ...]
+) -> None:
+    installed(*packages)
+    assert planes.usable_backends() == usable
+
+
+def test_what_is_missing_comes_with_its_command(installed: Callable[..., None]) -> None:
+    installed()
+    assert "pip install 'radixshmem[mooncake]'" in planes.why_missing("mooncake")
+    assert "scripts/build_mooncake.sh" in planes.why_missing("mooncake")
+    assert "pip install --no-deps nixl-cu12" in planes.why_missing("nixl")
+    assert "scripts/build_nixl.sh" in planes.why_missing("nixl")
+    installed("mooncake", "nixl_cu12", without=("libibverbs.so.1", "libssl.so.3"))
+    assert planes.why_missing("mooncake") == (
+        "mooncake needs libibverbs.so.1; run: apt-get install libibverbs1"
+    )
+    assert planes.why_missing("nixl") == "nixl needs libssl.so.3; run: apt-get install libssl3"
+
+
+def test_asked_for_but_missing(installed: Callable[..., None], regions: Any) -> None:
+    installed()
+    for backend in ("mooncake", "nixl"):
+        with pytest.raises(PlaneMissing, match=f"transfer_backend is {backend}, but .*run: pip"):
+            _open(Config(backend), regions)
+
+
+def test_asked_for(installed: Callable[..., None], opened: list[str], regions: Any) -> None:
+    installed("mooncake", "nixl_cu12")
+    for backend in planes.BACKENDS:
+        assert _open(Config(backend), regions) == (backend, "asked for")
+    assert opened == list(planes.BACKENDS)
+
+
+def test_auto_takes_the_first_usable_one_and_says_why(
+    installed: Callable[..., None], opened: list[str], regions: Any
+) -> None:
+    installed("mooncake", "nixl_cu12")
+    assert _open(Config(), regions) == ("mooncake", "auto: the first usable one")
+    installed("nixl_cu12")
+    name, why = _open(Config(), regions)
+    assert name == "nixl"
+    assert why.startswith("auto: the first usable one; not mooncake: the package mooncake is not")
+    assert opened == ["mooncake", "nixl"]
+
+
+def test_auto_goes_on_when_one_does_not_start(
+    installed: Callable[..., None], opened: list[str], regions: Any
+) -> None:
+    installed("mooncake", "nixl_cu12")
+    assert _open(Config(transfer_ip="192.0.2.1"), regions) == (
+        "builtin",
+        "auto: the first usable one; not mooncake: no mooncake at 192.0.2.1; "
+        "not nixl: no nixl at 192.0.2.1",
+    )
+    assert opened == list(planes.BACKENDS)
+
+
+# ---------------------------------------------------------------- devices
+
+
+def test_protocol_follows_the_devices(rdma: Callable[..., None]) -> None:
+    rdma()
+    assert devices.chosen_protocol(Config()) == "tcp"
+    assert devices.chosen_protocol(Config(transfer_dev=("lo",))) == "tcp"
+    rdma("mlx5_0", "mlx5_1")
+    assert devices.rdma_devices() == ["mlx5_0", "mlx5_1"]
+    assert devices.chosen_protocol(Config()) == "rdma"
+    assert devices.chosen_protocol(Config(transfer_dev=("mlx5_1:1",))) == "rdma"
+    assert devices.chosen_protocol(Config(transfer_dev=("lo",))) == "tcp"
+    assert devices.chosen_protocol(Config(transfer_protocol="tcp")) == "tcp"
+    assert devices.chosen_protocol(Config(transfer_protocol="rdma")) == "rdma"
+
+
+def test_devices_that_are_not_here(rdma: Callable[..., None]) -> None:
+    rdma()
+    with pytest.raises(RadixError, match="there is no RDMA device in"):
+        devices.chosen_protocol(Config(transfer_protocol="rdma"))
+    rdma("mlx5_0")
+    with pytest.raises(RadixError, match=r"names mlx5_7, .* RDMA devices: mlx5_0; .*interfaces: "):
+        devices.chosen_protocol(Config(transfer_dev=("mlx5_0", "mlx5_7")))
+    with pytest.raises(RadixError, match="names lo, which is not here"):
+        devices.chosen_protocol(Config(transfer_protocol="rdma", transfer_dev=("lo",)))
+
+
+def test_interface_of_an_address() -> None:
+    assert devices.interface_of("127.0.0.1") == "lo"
+    assert devices.interface_of("192.0.2.254") == ""
+    assert devices.interface_of(socket.gethostname()) in ("", "lo")
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (Config(), {"UCX_NET_DEVICES": "lo"}),
+        (Config(transfer_protocol="tcp"), {"UCX_NET_DEVICES": "lo", "UCX_TLS": "tcp"}),
+        (Config(transfer_dev=("lo",)), {"UCX_NET_DEVICES": "lo"}),
+        (
+            Config(transfer_port=17000, transfer_dev=("lo",)),
+            {"UCX_NET_DEVICES": "lo", "UCX_TCP_PORT_RANGE": "17000-17015"},
+        ),
+        (Config(transfer_ip="192.0.2.9"), {}),
+    ],
+)
+def test_options_of_ucx(
+    monkeypatch: pytest.MonkeyPatch,
+    rdma: Callable[..., None],
+    config: Config,
+    options: dict[str, str],
+) -> None:
+    rdma()
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(nixl.os, "environ", environment)
+    nixl._set_environment(config, config.transfer_ip or "127.0.0.1")
+    assert environment.pop("UCX_LOG_FILE") == "stderr"
+    assert environment.pop("UCX_LOG_LEVEL") == "error"
+    assert environment == options
+
+
+def test_options_of_ucx_with_rdma(
+    monkeypatch: pytest.MonkeyPatch, rdma: Callable[..., None]
+) -> None:
+    rdma("mlx5_0", "mlx5_1")
+    environment = {"UCX_LOG_LEVEL": "info"}  # what the user has set stays
+    monkeypatch.setattr(nixl.os, "environ", environment)
+    nixl._set_environment(Config(transfer_dev=("mlx5_0", "mlx5_1"), transfer_protocol="rdma"), "")
+    assert environment == {
+        "UCX_LOG_LEVEL": "info",
+        "UCX_LOG_FILE": "stderr",
+        "UCX_TLS": "rc",
+        "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1",
+    }
+
+
+# ---------------------------------------------------------------- metadata and blocks
+
+
+@pytest.mark.parametrize(
+    ("address", "data_bytes"), [(-1, 1), (1, -1), (2**63 - 1, 1), (0, 2**63), (2**64 - 1, 0)]
+)
+def test_memory_that_cannot_be(address: int, data_bytes: int) -> None:
+    metadata = RemoteMemory("nixl", address, data_bytes, b"").encode()
+    with pytest.raises(RadixError, match="which no memory has"):
+        RemoteMemory.decode("nixl", metadata)
+
+
+def test_metadata_travels() -> None:
+    remote = RemoteMemory("nixl", 4096, 1 << 40, b"\0engine")
+    assert RemoteMemory.decode("nixl", remote.encode()) == remote
+    with pytest.raises(RadixError, match="moves slots with 'nixl', this server with 'mooncake'"):
+        RemoteMemory.decode("mooncake", remote.encode())
+
+
+def test_blocks_within_both_sides() -> None:
+    blocks = checked_blocks(100, 50, [0, 90], [40, 0], [10, 10])
+    assert blocks.remote.tolist() == [0, 90]
+    assert blocks.local.tolist() == [40, 0]
+    with pytest.raises(ValueError, match="block 1: 10 bytes at remote offset 91 are not within"):
+        checked_blocks(100, 50, [0, 91], [40, 0], [10, 10])
+    with pytest.raises(ValueError, match="block 0: 10 bytes at local offset 41 are not within"):
+        checked_blocks(100, 50, [0, 90], [41, 0], [10, 10])
