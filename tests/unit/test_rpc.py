@@ -117,7 +117,7 @@ def test_failures_are_raised_at_the_client(server: Server) -> None:
 
 
 def test_other_protocol_version_is_refused(server: Server) -> None:
-    with pytest.raises(RadixError, match="protocol 99, the server 1; install the same version"):
+    with pytest.raises(RadixError, match="protocol 99, the server 2; install the same version"):
         ask(server.path, Hello(protocol=99), 5)
 
 
