@@ -146,10 +146,10 @@ class PeerProcess final {
  public:
   static constexpr int kStreams = 4;
 
-  explicit PeerProcess(const PeerMemory& memory) {
+  explicit PeerProcess(const PeerRanges& ranges) {
     for (int i = 0; i < kStreams; ++i) pairs_.push_back(SocketPair::make());
     child_.emplace([&](Child& child) {
-      auto responder = Responder::start(memory.ranges());
+      auto responder = Responder::start(ranges);
       if (!responder) return 1;
       if (!rdma_device().empty()) {
         auto device = open_test_device();

@@ -20,7 +20,7 @@ constexpr auto kSlots = PeerRegion::kSlots;
 
 class EveryTransport : public ::testing::TestWithParam<Transport> {
  protected:
-  EveryTransport() : process_(memory_), reader_(open()) {}
+  EveryTransport() : process_(memory_.ranges()), reader_(open()) {}
 
   [[nodiscard]] std::unique_ptr<PeerReader> open() {
     auto reader = GetParam().open(memory_, process_);
