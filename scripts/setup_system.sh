@@ -23,6 +23,8 @@ missing() {
 assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null ||
     echo python3-dev
   printf '#include <gtest/gtest.h>\n' | g++ -x c++ -fsyntax-only - 2>/dev/null || echo libgtest-dev
+  printf '#include <infiniband/verbs.h>\n' | g++ -x c++ -fsyntax-only - 2>/dev/null ||
+    echo libibverbs-dev
   [ "$WITH" != etcd ] || command -v etcd >/dev/null || echo etcd-server
   [ "$WITH" != etcd ] || command -v openssl >/dev/null || echo openssl
   [ "$WITH" != sglang ] || has_openssl || echo libssl-dev
