@@ -21,42 +21,23 @@ std::uint32_t joined(std::uint32_t first, std::uint32_t then) noexcept {
 
 }  // namespace
 
-void Keepers::add(std::uint16_t keeper) noexcept {
-  if (keeper != kNoShardRank && !has(keeper)) rank[count++] = keeper;
-}
-
-bool Keepers::has(std::uint16_t keeper) const noexcept {
-  return std::ranges::find(all(), keeper) != all().end();
-}
-
 void Outbox::rename(const Publishing& who) {
   who_ = who;
   for (auto& [to, queue] : queues_) queue.said.clear();
   keys_ = 0;
 }
 
-void Outbox::set_maps(ShardMap write, ShardMap second) {
-  RADIX_CHECK(write.size() == kShards, write.size());
-  RADIX_CHECK(second.empty() || second.size() == kShards, second.size());
-  write_ = std::move(write);
-  second_ = std::move(second);
+ShardMaps Outbox::set_maps(ShardMaps maps) {
+  std::vector<bool> in_maps(kNoShardRank + 1u);
+  for (const ShardMap* map : {&maps.write, &maps.second}) {
+    RADIX_CHECK(map->empty() || map->size() == kShards, map->size());
+    for (const ShardRanks& ranks : *map) in_maps[ranks[0]] = in_maps[ranks[1]] = true;
+  }
   for (auto& [to, queue] : queues_) queue.in_maps = false;
-  for (const ShardMap* map : {&write_, &second_}) {
-    for (const ShardRanks& ranks : *map) {
-      for (const std::uint16_t rank : ranks) {
-        if (rank != kNoShardRank) queues_[rank].in_maps = true;
-      }
-    }
+  for (std::uint32_t rank = 0; rank < kNoShardRank; ++rank) {
+    if (in_maps[rank]) queues_[static_cast<std::uint16_t>(rank)].in_maps = true;
   }
-}
-
-Keepers Outbox::keepers(std::uint16_t shard) const noexcept {
-  Keepers out;
-  for (const ShardMap* map : {&write_, &second_}) {
-    if (map->empty()) continue;
-    for (const std::uint16_t rank : (*map)[shard]) out.add(rank);
-  }
-  return out;
+  return std::exchange(maps_, std::move(maps));
 }
 
 void Outbox::publish(const PublishRecord& record, std::span<const std::uint16_t> to) {

@@ -41,12 +41,35 @@ struct Keepers {
   std::array<std::uint16_t, 4> rank{};
   std::uint32_t count = 0;
 
-  void add(std::uint16_t keeper) noexcept;
+  void add(std::uint16_t keeper) noexcept {
+    if (keeper != kNoShardRank && !has(keeper)) rank[count++] = keeper;
+  }
   [[nodiscard]] std::span<const std::uint16_t> all() const& noexcept {
     return {rank.data(), count};
   }
   std::span<const std::uint16_t> all() const&& = delete;
-  [[nodiscard]] bool has(std::uint16_t keeper) const noexcept;
+  [[nodiscard]] bool has(std::uint16_t keeper) const noexcept {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (rank[i] == keeper) return true;
+    }
+    return false;
+  }
+};
+
+// The map that is written to and, while members are warming, the one that is to come; either may be
+// empty.
+struct ShardMaps {
+  ShardMap write;
+  ShardMap second;
+
+  [[nodiscard]] Keepers keepers(std::uint16_t shard) const noexcept {
+    Keepers out;
+    for (const ShardMap* map : {&write, &second}) {
+      if (map->empty()) continue;
+      for (const std::uint16_t rank : (*map)[shard]) out.add(rank);
+    }
+    return out;
+  }
 };
 
 class Outbox final {
@@ -56,11 +79,11 @@ class Outbox final {
   [[nodiscard]] const Publishing& who() const noexcept { return who_; }
   // What is still here was said under the other name, and is forgotten.
   void rename(const Publishing& who);
-  // `second` may be empty. A keeper that is in neither map any more gets one last sweep.
-  void set_maps(ShardMap write, ShardMap second);
-  [[nodiscard]] Keepers keepers(std::uint16_t shard) const noexcept;
+  // A keeper that is in neither map any more gets one last sweep. Returns: the maps before.
+  ShardMaps set_maps(ShardMaps maps);
+  [[nodiscard]] const ShardMaps& maps() const noexcept { return maps_; }
   [[nodiscard]] Keepers keepers_of(BlockHash key) const noexcept {
-    return keepers(place_of(key, who_.digest).shard);
+    return maps_.keepers(place_of(key, who_.digest).shard);
   }
 
   void publish(const PublishRecord& record, std::span<const std::uint16_t> to);
@@ -90,8 +113,7 @@ class Outbox final {
   void take_queue(std::uint16_t to, Queue& queue, std::vector<Publication>& out);
 
   Publishing who_;
-  ShardMap write_;
-  ShardMap second_;
+  ShardMaps maps_;
   std::map<std::uint16_t, Queue> queues_;  // by keeper
   std::size_t keys_ = 0;
   std::uint64_t sequence_ = 0;

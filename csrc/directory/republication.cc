@@ -4,6 +4,7 @@
 // Publishing what is in the tree already: a scan of the arena beside its writers. What is stored
 // behind the scan comes through the ring, what is removed is retracted through it.
 #include <algorithm>
+#include <utility>
 
 #include "directory/publisher.h"
 
@@ -24,34 +25,31 @@ void Publisher::set_identity(const Publishing& who) {
 }
 
 void Publisher::set_maps(ShardMap write, ShardMap second, std::uint32_t rate, Time now) {
-  std::vector<Keepers> before;
-  before.reserve(kShards);
-  for (std::uint32_t s = 0; s < kShards; ++s) {
-    before.push_back(outbox_.keepers(static_cast<std::uint16_t>(s)));
-  }
-  outbox_.set_maps(std::move(write), std::move(second));
+  const ShardMaps before = outbox_.set_maps({std::move(write), std::move(second)});
   has_maps_ = true;
-  std::vector<Keepers> moved = std::move(moved_);
-  moved.resize(kShards);
+  const std::vector<Keepers> undone = std::exchange(moved_, std::vector<Keepers>(kShards));
   bool any = false;
+  bool added = false;
   for (std::uint32_t s = 0; s < kShards; ++s) {
-    const Keepers keepers = outbox_.keepers(static_cast<std::uint16_t>(s));
-    Keepers fresh;  // what is still to be done of earlier moves, and the new ones
-    for (const std::uint16_t keeper : keepers.all()) {
-      if (moved[s].has(keeper) || !before[s].has(keeper)) fresh.add(keeper);
+    const auto shard = static_cast<std::uint16_t>(s);
+    const Keepers now_kept = outbox_.maps().keepers(shard);
+    const Keepers kept = before.keepers(shard);
+    for (const std::uint16_t keeper : now_kept.all()) {
+      const bool is_new = !kept.has(keeper);
+      added = added || is_new;
+      if (is_new || (!undone.empty() && undone[s].has(keeper))) moved_[s].add(keeper);
     }
-    any = any || fresh.count != 0;
-    moved[s] = fresh;
+    any = any || moved_[s].count != 0;
   }
-  if (!any) return;
-  moved_ = std::move(moved);
-  begin_scan(/*everything=*/false, rate, /*urgent=*/true, now);
+  if (!any) moved_.clear();
+  if (!any && scan_ && !scan_->everything) scan_.reset();
+  if (added) begin_scan(/*everything=*/false, rate, /*urgent=*/true, now);
 }
 
 void Publisher::resend(std::uint16_t keeper, Time now) {
   if (moved_.empty()) moved_.resize(kShards);
   for (std::uint32_t s = 0; s < kShards; ++s) {
-    if (outbox_.keepers(static_cast<std::uint16_t>(s)).has(keeper)) moved_[s].add(keeper);
+    if (outbox_.maps().keepers(static_cast<std::uint16_t>(s)).has(keeper)) moved_[s].add(keeper);
   }
   begin_scan(/*everything=*/false, 0, /*urgent=*/true, now);
 }
