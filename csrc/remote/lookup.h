@@ -20,8 +20,8 @@
 // and a block counts as found when its whole hash was compared. Slots are hints: they may be stale
 // or torn; who wants the bytes takes a lease and is told the slots again.
 //
-// A peer that does not answer within `timeout` is given up, and suspect for every process of this
-// node; the others then have `timeout` anew, once. So a lookup ends within two of them.
+// A round waits for `timeout` at most, all rounds for two of them. A peer that does not answer is
+// given up, and suspect for every process of this node; so it adds one `timeout` to one lookup.
 #pragma once
 
 #include <chrono>
@@ -95,7 +95,7 @@ struct RemoteHit {
 };
 
 // Thread safety: any thread; lookups of one PeerSet go one after the other, and one that does not
-// get its turn within `timeout` answers that nothing was found.
+// get its turn in ten times `timeout` (100 ms at least) answers that nothing was found.
 [[nodiscard]] RemoteHit lookup(PeerSet& peers, const LookupRequest& request);
 
 }  // namespace radixshmem

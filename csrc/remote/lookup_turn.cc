@@ -8,6 +8,11 @@
 namespace radixshmem {
 namespace {
 
+using std::chrono::nanoseconds;
+
+// Another thread's lookup ends soon, if it only gets a processor.
+constexpr std::chrono::milliseconds kLeastTurnWait{100};
+
 // Returns: whether `count` items from `offset` on lie in what a peer may read.
 bool fits(const PeerInfo& info, std::uint64_t offset, std::uint64_t count,
           std::uint64_t bytes) noexcept {
@@ -29,8 +34,11 @@ LookupTurn::LookupTurn(PeerSet& peers, std::chrono::microseconds timeout, Lookup
       timeout_(timeout),
       figures_(figures),
       lock_(peers.mutex_, std::defer_lock),
-      deadline_(std::chrono::steady_clock::now() + timeout) {
-  if (!lock_.try_lock() && !lock_.try_lock_until(deadline_)) return;
+      left_(2 * timeout) {
+  if (!lock_.try_lock() &&
+      !lock_.try_lock_for(std::max<nanoseconds>(10 * timeout, kLeastTurnWait))) {
+    return;
+  }
   own_ = peers.table_.own();
   number_ = peers.turns_++;
 }
@@ -67,7 +75,7 @@ const PeerInfo* LookupTurn::readable(Rank rank) {
 }
 
 bool LookupTurn::run(std::span<Read> reads) {
-  if (std::chrono::steady_clock::now() >= deadline_) return false;
+  if (left_ <= left_.zero()) return false;
   for (Known& peer : known_) {
     peer.ops.clear();
     peer.from.clear();
@@ -79,12 +87,14 @@ bool LookupTurn::run(std::span<Read> reads) {
     peer.ops.push_back(read.op);
     peer.from.push_back(&read);
   }
-  for (;;) {
-    const auto posted_at = std::chrono::steady_clock::now();
-    if (post() == 0) return true;
-    wait_all(in_flight_, deadline_);
-    collect(posted_at);
+  while (post() != 0) {
+    const auto begin = std::chrono::steady_clock::now();
+    wait_all(in_flight_, begin + std::min<nanoseconds>(timeout_, left_));
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    left_ -= waited;
+    collect(/*long_enough=*/waited >= timeout_ / 2);
   }
+  return true;
 }
 
 std::size_t LookupTurn::post() {
@@ -119,11 +129,7 @@ void LookupTurn::take_in(Known& peer) noexcept {
   peer.posted = 0;
 }
 
-void LookupTurn::collect(Deadline posted_at) {
-  const auto now = std::chrono::steady_clock::now();
-  // When others have used up the time, it is no fault of this peer.
-  const bool waited = now - posted_at >= timeout_ / 2;
-  bool in_vain = false;
+void LookupTurn::collect(bool long_enough) {
   for (Known& peer : known_) {
     if (peer.reader == nullptr || peer.posted == 0) continue;
     switch (peer.reader->poll()) {
@@ -134,15 +140,11 @@ void LookupTurn::collect(Deadline posted_at) {
         give_up(peer, PeerSet::Fault::kFailed);
         break;
       case PeerReader::Progress::kPending:
-        in_vain = true;
         peer.reader->abandon();
-        give_up(peer, waited ? PeerSet::Fault::kSilent : PeerSet::Fault::kLate);
+        // When others have used up the time, it is no fault of this peer.
+        give_up(peer, long_enough ? PeerSet::Fault::kSilent : PeerSet::Fault::kLate);
         break;
     }
-  }
-  if (in_vain && !extended_) {
-    extended_ = true;
-    deadline_ = now + timeout_;
   }
 }
 

@@ -64,7 +64,7 @@ class LookupTurn final {
   [[nodiscard]] Known& known(Rank rank);
   // Posts the next batch of every peer that has one. Returns: how many are in flight.
   std::size_t post();
-  void collect(Deadline posted_at);
+  void collect(bool long_enough);
   void take_in(Known& peer) noexcept;
   void give_up(Known& peer, PeerSet::Fault fault) noexcept;
 
@@ -74,8 +74,7 @@ class LookupTurn final {
   std::unique_lock<std::timed_mutex> lock_;
   std::optional<OwnInfo> own_;
   std::uint32_t number_ = 0;
-  Deadline deadline_;
-  bool extended_ = false;
+  std::chrono::nanoseconds left_;  // of the time to wait; what this process does does not count
   std::array<std::uint16_t, kMaxPeers> index_{};  // of known_, by rank; + 1
   std::deque<Known> known_;                       // which are pointed at
   std::vector<PeerReader*> in_flight_;
