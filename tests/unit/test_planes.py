@@ -17,7 +17,7 @@ import pytest
 
 from radixshmem_core.cluster import planes
 from radixshmem_core.cluster.planes import PlaneMissing, builtin, devices, mooncake, nixl
-from radixshmem_core.cluster.planes.base import Memory, RemoteMemory, checked_blocks
+from radixshmem_core.cluster.planes.base import RemoteMemory, checked_blocks
 from radixshmem_core.errors import RadixError
 from radixshmem_core.store import SlotPoolConfig, SlotStore, SlotStoreConfig
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import RadixError
-
 from .base import PlaneConfig
 
 __all__ = ["chosen_protocol", "interface_of", "rdma_devices"]

@@ -33,7 +33,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...errors import RadixError
-
 from .base import (
     Blocks,
     Memory,

@@ -32,7 +32,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import RadixError
-
 from .base import (
     Blocks,
     Memory,
