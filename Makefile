@@ -73,10 +73,12 @@ $(STAMPS)/installed: $(STAMPS)/venv pyproject.toml $(NATIVE)
 	@$(INSTALL) -e .
 	$(END)
 
-$(STAMPS)/test: $(STAMPS)/installed
+$(STAMPS)/test: $(STAMPS)/installed scripts/build_mooncake.sh scripts/build_nixl.sh
 	$(BEGIN) "installing the tools of the tests"
 	@PYTHON="$(PYTHON)" sh scripts/setup_system.sh etcd
 	@$(INSTALL) -e '.[test]'
+	@PYTHON=$(BIN)/python bash scripts/build_mooncake.sh
+	@PYTHON=$(BIN)/python bash scripts/build_nixl.sh
 	$(END)
 
 $(STAMPS)/bench: $(STAMPS)/installed

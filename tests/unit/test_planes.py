@@ -7,7 +7,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import importlib.util
+import os
 import socket
+import subprocess
+import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +23,8 @@ from radixshmem_core.cluster.planes import PlaneMissing, builtin, devices, moonc
 from radixshmem_core.cluster.planes.base import RemoteMemory, checked_blocks
 from radixshmem_core.errors import RadixError
 from radixshmem_core.store import SlotPoolConfig, SlotStore, SlotStoreConfig
+
+_SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @dataclasses.dataclass
@@ -163,6 +168,33 @@ def test_auto_goes_on_when_one_does_not_start(
         "not nixl: no nixl at 192.0.2.1",
     )
     assert opened == list(planes.BACKENDS)
+
+
+# ---------------------------------------------------------------- scripts that install them
+
+
+def _run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", str(_SCRIPTS / name), *arguments],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("backend", ["mooncake", "nixl"])
+def test_script_leaves_alone_what_works(backend: str) -> None:
+    done = _run_script(f"build_{backend}.sh")
+    assert done.stdout.startswith(f"{backend}: nothing to do, {backend}-"), done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("backend", ["mooncake", "nixl"])
+def test_script_refuses_what_it_does_not_know(backend: str) -> None:
+    assert _run_script(f"build_{backend}.sh", "--fast").returncode == 2
+    assert "needs the folder of a checkout" in _run_script(f"build_{backend}.sh", "--source").stderr
 
 
 # ---------------------------------------------------------------- devices
