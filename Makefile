@@ -4,6 +4,7 @@
 # make demo [TRACE=FILE] [DEMO_ARGS=...]   the main job, on a trace or on made-up conversations
 # make demo-vllm [DEMO_ARGS=...]           a real vLLM engine on the CPU, killed, and its successor
 # make demo-sglang [DEMO_ARGS=...]         two real SGLang servers on the CPU
+# make demo-cluster [DEMO_ARGS=...]        etcd and four nodes, one of which is killed
 # make test | make test-full               the CI set | its long versions too
 # make bench [BENCH_ARGS=...]              tables and JSON of the speed and memory figures
 # make format | make clean
@@ -24,7 +25,7 @@ SGLANG := 0.5.23
 # Without bytecode on disk each process of an engine compiles vLLM anew when it starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-vllm demo-sglang test test-full bench format clean
+.PHONY: demo demo-vllm demo-sglang demo-cluster test test-full bench format clean
 .DEFAULT_GOAL := test
 
 demo: $(STAMPS)/installed
@@ -37,6 +38,9 @@ demo-vllm: $(STAMPS)/vllm
 
 demo-sglang: $(STAMPS)/sglang
 	build/sglang-$(SGLANG)/bin/python benchmarks/demo_sglang.py $(DEMO_ARGS)
+
+demo-cluster: $(STAMPS)/test
+	$(BIN)/python benchmarks/demo_cluster.py $(DEMO_ARGS)
 
 test: $(STAMPS)/test
 	VENV="$(VENV)" bash scripts/run_tests.sh

@@ -27,7 +27,16 @@ _PULL_TIMEOUT_S = 30.0
 class Engine:
     """Serves requests of `trace` through `client`, whose blocks hold `slot_bytes`."""
 
-    def __init__(self, client: radixshmem.RadixClient, trace: Trace, slot_bytes: int) -> None:
+    def __init__(
+        self,
+        client: radixshmem.RadixClient,
+        trace: Trace,
+        slot_bytes: int,
+        *,
+        look_at_peers: bool = False,
+    ) -> None:
+        """`look_at_peers`: ask first where the blocks are, as a router would."""
+        self._look_at_peers = look_at_peers
         self.numbers = EngineNumbers()
         if client.store is None:
             raise ValueError(f"{client.name} is an index without slots; an engine needs both")
@@ -46,9 +55,15 @@ class Engine:
         numbers = self.numbers
         tokens = block_tokens(self._trace.path(request), self._trace.block_tokens)
         hashes = radixshmem.compute_hashes(tokens, self._trace.block_tokens)
+        if self._look_at_peers:
+            self._client.query(hashes)
         begin = time.perf_counter()
         result = self._client.pull_async(hashes, lock=True).wait(_PULL_TIMEOUT_S)
         numbers.query_s.append(time.perf_counter() - begin)
+        if result.remote_blocks:
+            numbers.remote += result.remote_blocks
+            numbers.remote_bytes += result.remote_bytes
+            numbers.remote_s += numbers.query_s[-1]
         try:
             hit = result.common_hit
             self._check(hashes[:hit], result.full_slots)

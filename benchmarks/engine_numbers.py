@@ -16,6 +16,10 @@ class EngineNumbers:
     requests: int = 0
     referenced: int = 0
     hit: int = 0
+    remote: int = 0
+    """Of the hit, what came from other nodes."""
+    remote_bytes: int = 0
+    remote_s: float = 0.0
     inserted: int = 0
     not_stored: int = 0
     wrong_bytes: int = 0

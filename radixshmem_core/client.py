@@ -428,8 +428,7 @@ class RadixClient(IndexCalls):
         return ask(self._path, request, timeout_s)
 
     def peer_connections(self) -> list[dict[str, Any]]:
-        """How this process reads each peer (and itself): rank, incarnation, transport, why, suspect,
-        reads, bytes. Empty without a cluster."""
+        """How this process reads each peer, itself included. Empty without a cluster."""
         connections = self._now.connections
         return [] if connections is None else connections.figures()
 
