@@ -4,8 +4,9 @@
 // One way to read the memory of one life of one peer, without the help of whoever works on it.
 //
 // A reader carries one batch of reads at a time: post(), then poll() until it is not pending. What
-// arrives is what lay there at some time, each aligned 8-byte word of the index whole, and nothing
-// more in any order: a caller believes nothing that it has not compared.
+// arrives is what lay there at some time, in no order. An aligned 8-byte word of the index arrives
+// whole (over verbs as NICs in use do it; no standard says so). A caller believes nothing that it
+// has not compared.
 // After kFailed a reader is broken for good: make another one.
 // Thread safety: one thread at a time. A forked child leaves it alone.
 #pragma once
