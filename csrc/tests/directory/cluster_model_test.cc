@@ -27,6 +27,7 @@ TEST(ClusterModelTest, EveryKeyOfALivingTreeIsFoundAndNothingElseOnceHealed) {
   SCOPED_TRACE(testing::Message() << "RADIX_TEST_SEED=" << seed);
   ClusterRig cluster(seed, 4096);
   cluster.start_all();
+  std::uint64_t windows = 0;
   for (int round = 0; round < rounds() && !testing::Test::HasFailure(); ++round) {
     for (int i = 0; i < 400; ++i) cluster.step();
     const bool heal = round % 2 == 0;
@@ -36,11 +37,15 @@ TEST(ClusterModelTest, EveryKeyOfALivingTreeIsFoundAndNothingElseOnceHealed) {
     ASSERT_EQ(f.missing, 0u) << "of " << f.keys << " keys, round " << round;
     if (heal) {
       ASSERT_EQ(f.entries, f.keys) << "round " << round;
+      ASSERT_EQ(f.unmarked, 0u) << "of " << f.windows << " windows and checkpoints, round "
+                                << round;
+      windows += f.windows;
     }
   }
   const auto f = cluster.figures();
   EXPECT_GT(f.batches_lost, 0u);
   EXPECT_GT(f.members_changed, 0u);
+  EXPECT_GT(windows, 0u);
 }
 
 TEST(ClusterModelTest, WhatIsNotFoundInACrowdedDirectoryIsCounted) {

@@ -31,7 +31,8 @@ class ClusterRig final {
     Node* node = any_alive();
     const std::uint32_t dice = below(1000);
     if (dice < 30 || node == nullptr) return change_members();
-    if (dice < 500) return insert(*node);
+    if (dice < 420) return insert(*node);
+    if (dice < 500) return insert_aux(*node);
     if (dice < 700) return (void)node->rig->tree().evict(1 + below(20));
     if (dice < 710) return node->rig->tree().reset();
     if (dice < 715) return node->rig->tree().repair();
@@ -59,10 +60,12 @@ class ClusterRig final {
   }
 
   struct Figures {
-    std::uint64_t keys = 0;     // of living trees
-    std::uint64_t missing = 0;  // that their keeper does not name, or wrongly
-    std::uint64_t entries = 0;  // of living nodes, in all directories
-    std::uint64_t crowded = 0;  // keys that found no room
+    std::uint64_t keys = 0;      // of living trees
+    std::uint64_t missing = 0;   // that their keeper does not name, or wrongly
+    std::uint64_t entries = 0;   // of living nodes, in all directories
+    std::uint64_t crowded = 0;   // keys that found no room
+    std::uint64_t windows = 0;   // of living trees, and checkpoints
+    std::uint64_t unmarked = 0;  // that their key does not tell
     std::uint64_t batches_lost = 0;
     std::uint64_t members_changed = 0;
   };
@@ -74,6 +77,7 @@ class ClusterRig final {
         const DirectoryLine line = node.directory->line(l);
         for (std::size_t e = 0; e < kEntriesPerLine; ++e) f.entries += alive(line.words[2 * e]);
       }
+      for (const Path& path : paths_) count_windows(node, path, f);
       const DirectoryCounters& c = node.directory->counters();
       f.crowded += c.dropped + c.displaced + c.capped;
       node.rig->tree().arena().for_each([&](SegmentId id, Segment segment) {
@@ -88,7 +92,7 @@ class ClusterRig final {
     }
     return f;
   }
-  // Lets every node be a member, with a life that goes on.
+  // Lets every node be a member.
   void start_all() {
     for (std::uint16_t r = 0; r < kNodes; ++r) {
       if (!nodes_[r].rig) start(r);
@@ -129,6 +133,27 @@ class ClusterRig final {
     if (slots.size() == missing) (void)node.rig->insert(part, slots, have);
   }
 
+  void insert_aux(Node& node) {
+    const Component c = below(2) == 0 ? Component::kSwa : Component::kMamba;
+    const Path& path = paths_[below(static_cast<std::uint32_t>(paths_.size()))];
+    const Path part = first_of(path, below(node.rig->hit(path) + 1));
+    const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(6, part.size()));
+    const Slots slots = node.rig->allocate(c == Component::kSwa ? most : std::min(most, 1u), c);
+    if (!slots.empty()) (void)node.rig->insert_aux(c, part, slots);
+  }
+  void count_windows(Node& node, const Path& path, Figures& f) {
+    const Position hit = node.rig->hit(path);
+    for (Position n = 1; n <= hit; ++n) {
+      const BlockHash key = path[(n - 1) / 4 * 4];
+      for (const auto& [mask, bit] :
+           {std::pair{kMaskSwa, GranuleAux::kSwa}, std::pair{kMaskMamba, GranuleAux::kMamba}}) {
+        if (node.rig->hit(first_of(path, n), kMaskFull | mask) != n) continue;
+        ++f.windows;
+        f.unmarked += (aux_named(node, key) & bit) != 0 ? 0 : 1;
+      }
+    }
+  }
+
   void change_members() {
     ++counts_.members_changed;
     const auto rank = static_cast<std::uint16_t>(below(kNodes));
@@ -152,7 +177,7 @@ class ClusterRig final {
     Node& node = nodes_[rank];
     ++node.life;
     node.warming = true;
-    node.rig = std::make_unique<TreeRig>(grid_plan(kSlots));
+    node.rig = std::make_unique<TreeRig>(grid_plan(kSlots, 40, 10));
     node.memory = std::make_unique<GuardedMemory>(std::uint64_t{directory_lines_} * kCacheLine);
     node.directory.emplace(node.memory->base(), directory_lines_);
     node.directory->clear(DirectoryRig::kDigest);
@@ -216,17 +241,26 @@ class ClusterRig final {
     return word0 != 0 && entry.rank < kNodes && nodes_[entry.rank].rig &&
            nodes_[entry.rank].life == entry.incarnation;
   }
-  // Whether the keeper of `key` says that `node` has it in segment `id`.
-  [[nodiscard]] bool named(const Node& node, BlockHash key, SegmentId id) const {
+  // What the keeper of `key` says that `node` has of it, if anything.
+  [[nodiscard]] std::optional<DirectoryEntry> told(const Node& node, BlockHash key) const {
     const KeyPlace place = place_of(key, DirectoryRig::kDigest);
     const Node& keeper = nodes_[read_map_[place.shard][0]];
     const std::array<DirectoryLine, 2> lines{
         keeper.directory->line(place.line(0, directory_lines_)),
         keeper.directory->line(place.line(1, directory_lines_))};
     const Holders holders = holders_in(lines, place.tag);
-    return std::ranges::any_of(holders.all(), [&](const DirectoryEntry& e) {
-      return &nodes_[e.rank] == &node && e.incarnation == node.life && e.segment.id == id;
-    });
+    for (const DirectoryEntry& e : holders.all()) {
+      if (&nodes_[e.rank] == &node && e.incarnation == node.life) return e;
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] bool named(const Node& node, BlockHash key, SegmentId id) const {
+    const auto entry = told(node, key);
+    return entry && entry->segment.id == id;
+  }
+  [[nodiscard]] std::uint32_t aux_named(const Node& node, BlockHash key) const {
+    const auto entry = told(node, key);
+    return entry ? entry->aux : 0;
   }
 
   std::mt19937 random_;
