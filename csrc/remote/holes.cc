@@ -36,19 +36,22 @@ std::vector<Hole> find_holes(const PathCover& cover, const Wanted& wanted) {
   const PathCover::Piece* deepest = cover.deepest(own ? wanted.holder : kNoRank);
   const Position begin = std::min(wanted.from, wanted.own_from);
   const Position end = std::max(deepest != nullptr ? deepest->end : begin, begin);
-  const auto known = [&](Position p) {
-    if (p >= wanted.own_from) return cover.held_by(p, wanted.holder);
-    return p < wanted.from || cover.at(p) != nullptr;
+  // Returns: up to where the path is known from `p` on; `p` when it is not.
+  const auto known_to = [&](Position p) {
+    const PathCover::Piece* piece = cover.at(p);
+    if (p >= wanted.own_from) return cover.held_by(p, wanted.holder) ? piece->end : p;
+    if (p < wanted.from) return std::min(wanted.from, wanted.own_from);
+    return piece != nullptr ? std::min(piece->end, wanted.own_from) : p;
   };
   std::vector<Hole> holes;
   for (Position p = begin; p < end;) {
     const Position from = p;
-    while (p < end && !known(p)) ++p;
+    while (p < end && known_to(p) == p) ++p;
     const PathCover::Piece* behind = cover.at(p);
     if (p > from && p < end && behind != nullptr) {
       holes.push_back({from, p, behind->rank, behind->parent});
     }
-    while (p < end && known(p)) ++p;
+    while (p < end && known_to(p) != p) p = known_to(p);
   }
   const Hole last = last_hole(cover, wanted, end, deepest);
   if (last.from < last.to) holes.push_back(last);

@@ -40,7 +40,8 @@ bool PathCover::add(Rank rank, SegmentId segment, std::span<const std::byte> byt
 }
 
 Position PathCover::end_from(Position from) const noexcept {
-  while (at(from) != nullptr) ++from;
+  // All that a piece holds is verified, by it or by another one.
+  for (const Piece* piece = at(from); piece != nullptr; piece = at(from)) from = piece->end;
   return from;
 }
 

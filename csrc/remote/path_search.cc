@@ -61,6 +61,7 @@ void PathSearch::want_behind(const Wanted& wanted) {
 }
 
 void PathSearch::want_found(const Wanted& wanted) {
+  if (reads_.found().empty()) return;
   // Only where parents have not closed the holes.
   const std::vector<HolePlace> places = places_in(cover_, find_holes(cover_, wanted));
   for (const TreeReads::Found& found : reads_.found()) {
