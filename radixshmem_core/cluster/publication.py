@@ -4,7 +4,8 @@
 
 Complete chunks go out within `_TICK_S`, tails once they are idle for a second, everything at once
 on `flush`. A batch that a peer did not acknowledge is sent again for as long as that peer keeps
-shards; a peer that came back in another life gets all that it keeps.
+shards; a peer that came back in another life gets all that it keeps. Once in a while everything is
+sent again, slowly.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +35,8 @@ _TICK_S = 0.05
 _SEND_TIMEOUT_S = 5.0
 _RETRY_S = 0.1
 _MAX_QUEUED = 256  # batches for one peer; then its shards are sent anew later
+_HEAL_S = 60.0
+_HEAL_KEYS_PER_S = 10_000
 
 
 class Publication:
@@ -58,47 +62,72 @@ class Publication:
         self._placement: Placement | None = None
         self._outboxes: dict[int, _Outbox] = {}
         self._collecting = asyncio.Lock()
+        self._placed = asyncio.Event()
+        self._flushes: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
 
     async def place(self, placement: Placement) -> None:
         """Take new maps, and send what others now keep."""
-        old, self._placement = self._placement, placement
         living = placement.incarnations
-        for number in [r for r in self._outboxes if r not in living]:
-            self._outboxes.pop(number).close()
-        for number in living:
-            if number != self._rank and number not in self._outboxes:
-                self._outboxes[number] = _Outbox(partial(self._peer_of, number), self._message)
-        before = {} if old is None else old.incarnations
-        restarted = [r for r in living if before.get(r, living[r]) != living[r]]
         second = placement.write.tobytes() if placement.read is not placement.write else b""
         async with self._collecting:
+            before = {} if self._placement is None else self._placement.incarnations
+            for number in [r for r in self._outboxes if r not in living]:
+                self._outboxes.pop(number).close()
+            for number in living:
+                if number != self._rank and number not in self._outboxes:
+                    self._outboxes[number] = _Outbox(partial(self._peer_of, number), self._message)
             await self._run_as_owner(self._publisher.set_maps, placement.read.tobytes(), second)
-            for number in restarted:
-                await self._run_as_owner(self._publisher.resend, number)
+            for number in living:
+                if before.get(number, living[number]) != living[number]:
+                    await self._run_as_owner(self._publisher.resend, number)
+            self._placement = placement
+        self._placed.set()
         self._wake.set()
 
     async def run(self) -> None:
+        healed = time.monotonic()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _TICK_S)
             self._wake.clear()
             try:
+                if time.monotonic() - healed > _HEAL_S:
+                    healed = time.monotonic()
+                    await self._heal()
                 await self._collect(everything=False)
             except RadixError as error:
                 _log.error("publishing failed, going on: %s", error)
                 await asyncio.sleep(1.0)
 
     async def flush(self, timeout_s: float) -> bool:
-        """Send all; True once everybody has acknowledged, False at the deadline."""
-        await self._collect(everything=True)
-        waits = [asyncio.ensure_future(box.drained()) for box in self._outboxes.values()]
-        if not waits:
-            return True
-        _, late = await asyncio.wait(waits, timeout=max(0.0, timeout_s))
-        for wait in late:
-            wait.cancel()
-        return not late
+        """Send all; True once everybody has acknowledged, False at the deadline. It goes on then:
+        what was collected must be sent."""
+        task = asyncio.create_task(self._flush())
+        self._flushes.add(task)
+        task.add_done_callback(self._flushed)
+        await asyncio.wait((task,), timeout=max(0.0, timeout_s))
+        return task.done() and not task.cancelled() and task.exception() is None
+
+    async def _flush(self) -> None:
+        await self._placed.wait()
+        placement = None
+        while placement is not self._placement:  # what went to former keepers is sent again
+            placement = self._placement
+            await self._collect(everything=True)
+            boxes = list(self._outboxes.values())
+            await asyncio.gather(*(box.drained() for box in boxes))
+
+    def _flushed(self, task: asyncio.Task[None]) -> None:
+        self._flushes.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a flush failed: %s", error)
+
+    async def _heal(self) -> None:
+        """Begin to send everything once more, slowly: what was lost comes back, what keepers hold
+        without a reason goes."""
+        async with self._collecting:
+            await self._run_as_owner(self._publisher.republish_all, _HEAL_KEYS_PER_S)
 
     async def stop(self) -> None:
         """Withdraw everything this server has published."""
@@ -118,12 +147,16 @@ class Publication:
 
     async def close(self) -> None:
         boxes, self._outboxes = list(self._outboxes.values()), {}
-        await cancel_all([box.task for box in boxes])
+        await cancel_all([*self._flushes, *(box.task for box in boxes)])
 
     async def _collect(self, everything: bool) -> None:
         if self._placement is None:
             return
         async with self._collecting:
+            for number, box in self._outboxes.items():
+                if box.lost and not len(box):
+                    box.lost = False
+                    await self._run_as_owner(self._publisher.resend, number)
             while True:
                 batches, more = await self._run_as_owner(self._publisher.collect, everything)
                 await self._send(batches)
@@ -156,6 +189,8 @@ class _Outbox:
         self._empty = asyncio.Event()
         self._empty.set()
         self.dropped = 0
+        self.lost = False  # the peer needs all of its keys again
+        self._refused = ""
         self.task = asyncio.create_task(self._run())
 
     def __len__(self) -> int:
@@ -163,8 +198,9 @@ class _Outbox:
 
     def put(self, batch: bytes) -> None:
         if len(self._queue) >= _MAX_QUEUED:
-            self._queue.popleft()  # healed by the slow re-publication
+            self._queue.popleft()
             self.dropped += 1
+            self.lost = True
         self._queue.append(batch)
         self._empty.clear()
         self._some.set()
@@ -195,6 +231,9 @@ class _Outbox:
             await peer.link.ask(self._message(batch), _SEND_TIMEOUT_S)
         except PeerUnreachable:
             return False
-        except RadixError as error:
-            _log.info("peer %s refused a batch: %s", peer.name, error)  # it has another digest now
+        except RadixError as error:  # it does not know yet what this server is now
+            if str(error) != self._refused:
+                self._refused = str(error)
+                _log.info("peer %s refuses a batch, which is sent again: %s", peer.name, error)
+            return False
         return True

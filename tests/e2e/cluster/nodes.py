@@ -113,12 +113,24 @@ class Cluster:
         self.nodes.append(Node(server, client))
         return self.nodes[-1]
 
+    def stop(self, node: Node) -> None:
+        """A clean end of one node."""
+        self.nodes.remove(node)
+        node.client.close()
+        node.server.close()
+
     def settle(self, *nodes: Node) -> None:
         """Until all read all, and all keys are where they belong."""
         nodes = nodes or tuple(self.nodes)
+        self.settle_reads(*nodes)
+        for node in nodes:
+            eventually(lambda n=node: self.placed(n, len(nodes)), "the directory is placed")
+
+    @staticmethod
+    def settle_reads(*nodes: Node) -> None:
+        """Until the client of each is connected to all of them."""
         for node in nodes:
             eventually(lambda n=node: n.reads(*nodes), "a node reads the others")
-            eventually(lambda n=node: self.placed(n, len(nodes)), "the directory is placed")
 
     @staticmethod
     def placed(node: Node, count: int) -> bool:
