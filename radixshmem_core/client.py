@@ -39,7 +39,7 @@ from .messages import (
     Request,
     WaitReady,
 )
-from .pull import PullJob
+from .pull import OpenJobs, PullJob
 from .pull_channel import PullChannel
 from .rpc import ask, ask_info, connect, exchange, socket_path
 from .store import SlotStore
@@ -82,12 +82,11 @@ class RadixClient(IndexCalls):
         self._name = name
         self._group = group
         self._read_only = read_only
-        self._max_outstanding = max_outstanding
         self._path = socket_path(endpoint or "", name)
         self._wanted: Geometry | None = None
         self._identity: Identity | None = None
         self._attaching = threading.RLock()
-        self._open_jobs: set[int] = set()
+        self._open_jobs = OpenJobs(max_outstanding)
         self._link = Link(weakref.WeakMethod(self._reconnect))
         self._pulls = PullChannel(self._path, self._local_answer, self._pull_ended)
         self._refuse(ServerNotReady, self._no_geometry())
@@ -383,12 +382,13 @@ class RadixClient(IndexCalls):
         """Bring the longest known prefix into local slots.
 
         Without a better peer the job is complete at once, with the local hit. `timeout_ms` ends the
-        fetch with what has arrived. ValueError for a timeout below 0.
+        fetch with what has arrived. With max_outstanding jobs uncollected a fetch waits for room,
+        no longer than that; with `block` False it is not made. ValueError for a timeout below 0.
         """
         if timeout_ms < 0:
             raise ValueError(f"timeout_ms is {timeout_ms}; it must be at least 0")
         jobs = self._open_jobs
-        full = len(jobs) >= self._max_outstanding
+        full = jobs.full
         if not block and full:
             self.saturated += 1
         local = self.query(hashes, mask, local_only=True, lock=lock)
@@ -409,8 +409,13 @@ class RadixClient(IndexCalls):
         candidates = []
         if local.common_hit < len(hashes):
             candidates = peers.candidates(hashes, mask, local.common_hit)
-        if not candidates:
+        if not candidates or not timeout_s:
             return PullJob(local, self._open_jobs, self._info.rank)
+        begin = time.monotonic()
+        if self._open_jobs.full and not self._open_jobs.wait_for_room(timeout_s):
+            self.saturated += 1
+            return PullJob(local, self._open_jobs, self._info.rank)
+        timeout_s -= time.monotonic() - begin
         job = PullJob(local, self._open_jobs, self._info.rank, candidates[0][1])
         self._pulls.start(job, hashes, mask, candidates, timeout_s, lock)
         return job

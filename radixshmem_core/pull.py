@@ -21,10 +21,47 @@ if TYPE_CHECKING:
     from ._core import QueryResult
     from .messages import PullDone
 
-__all__ = ["PullJob", "PullResult"]
+__all__ = ["OpenJobs", "PullJob", "PullResult"]
 
 _log = logging.getLogger("radixshmem.client")
 _job_ids = itertools.count(1)
+
+
+class OpenJobs:
+    """The jobs of a client that nobody has collected yet, and room for more."""
+
+    __slots__ = ("_changed", "_ids", "_limit", "_waiting")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._ids: set[int] = set()
+        self._waiting = 0
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def full(self) -> bool:
+        return len(self._ids) >= self._limit
+
+    def add(self, job_id: int) -> None:
+        self._ids.add(job_id)
+
+    def discard(self, job_id: int) -> None:
+        self._ids.discard(job_id)
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    def wait_for_room(self, timeout_s: float) -> bool:
+        """False: every job is still uncollected."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(lambda: not self.full, timeout_s)
+            finally:
+                self._waiting -= 1
 
 
 class PullResult:
@@ -96,12 +133,9 @@ class PullJob:
     )
 
     def __init__(
-        self, local: QueryResult, open_jobs: set[int], rank: int, planned_hit: int | None = None
+        self, local: QueryResult, open_jobs: OpenJobs, rank: int, planned_hit: int | None = None
     ) -> None:
-        """`open_jobs` holds the ids of the client's jobs that nobody has collected yet.
-
-        With `planned_hit` the job is under way until `complete`.
-        """
+        """With `planned_hit` the job is under way until `complete`."""
         job_id = self.job_id = next(_job_ids)
         self.local_hit = local.common_hit  # blocks in local slots when the job was made
         self.planned_hit = self.local_hit if planned_hit is None else planned_hit

@@ -8,12 +8,14 @@ when the server has said nothing a while after the job's own deadline (it is sto
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +27,7 @@ import numpy.typing as npt
 from .errors import RadixError, ServerNotReady
 from .messages import PullDone, PullEnd, Pulls, PullStart, Request
 from .pull import PullJob
-from .rpc import checked, connect, frame, read_reply
+from .rpc import ProtocolError, checked, connect, frame, read_reply
 
 if TYPE_CHECKING:
     from ._core import QueryResult
@@ -35,6 +37,7 @@ __all__ = ["PullChannel"]
 _log = logging.getLogger("radixshmem.client")
 
 _CONNECT_TIMEOUT_S = 1.0
+_SEND_TIMEOUT = struct.pack("@ll", 0, 500_000)  # seconds, microseconds: for a stopped server
 _GRACE_S = 1.0  # beyond a job's deadline, for a server that is alive
 
 Answer = Callable[[npt.NDArray[np.uint64], int, bool], "QueryResult"]
@@ -107,7 +110,7 @@ class PullChannel:
             self._closed = True
             connection, self._socket = self._socket, None
             if connection is not None:
-                connection.shutdown(socket.SHUT_RDWR)
+                _break(connection)
             waiting, self._waiting = list(self._waiting.values()), {}
         for job in waiting:
             self._complete(job, None)
@@ -120,6 +123,7 @@ class PullChannel:
         if self._socket is not None:
             return
         connection = connect(self._path, _CONNECT_TIMEOUT_S)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
         connection.sendall(frame(Pulls()))
         self._socket = connection
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -135,8 +139,15 @@ class PullChannel:
         if connection is None:
             return False
         try:
-            connection.sendall(frame(request))
-        except OSError:
+            message = frame(request)
+        except ProtocolError as error:
+            _log.warning("a pull is not asked for: %s", error)
+            return False
+        try:
+            connection.sendall(message)
+        except OSError as error:  # the server went away, or is stopped: what was sent may be cut
+            _log.info("the connection for pulls ends: %s", error)
+            _break(connection)
             return False
         return True
 
@@ -222,4 +233,13 @@ class PullChannel:
         except (RadixError, ValueError, TimeoutError) as error:
             _log.info("pull job %d: %s", job.job_id, error)
             local = job._local
+        if local.status or local.common_hit < job.local_hit:  # no pin was left, or it is evicted
+            local.finalize()
+            local = job._local
         job.complete(local, done)
+
+
+def _break(connection: socket.socket) -> None:
+    """The thread that reads from it hears of its end."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -38,7 +38,7 @@ from .peers import Peer, Peers
 from .planes import open_plane
 from .planes.base import DataPlane
 from .pull_jobs import PullJobs
-from .pulls import PullDeadline, PullOutcome
+from .pull_state import PullDeadline, PullOutcome
 from .registry import Member, RegistryOptions, RegistryUnavailable, open_registry
 from .shared_index import SharedIndex, digest_of, geometry_key
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +27,11 @@ _MAX_TTL_S = 60.0
 class Leases:
     """The leases of one life of an index; in the event loop (a pinned query takes microseconds)."""
 
-    def __init__(self, index: _core.Index) -> None:
+    def __init__(self, index: _core.Index, digest: int) -> None:
         self._index = index
-        self._ids = itertools.count(1)
+        self._digest = digest
+        # A number of an earlier life, of this server or of its epoch, must mean nothing here.
+        self._ids = itertools.count(secrets.randbits(62))
         self._held: dict[int, tuple[QueryResult, asyncio.TimerHandle]] = {}
         self.granted = 0
         self.expired = 0
@@ -38,7 +41,8 @@ class Leases:
 
     def grant(self, request: wire.Lease) -> wire.Leased:
         """Match anew, pin, and say what was found; lease 0 with a hit of 0 for nothing."""
-        if request.incarnation != self._index.incarnation:
+        life = self._index.incarnation, self._digest
+        if (request.incarnation, request.digest) != life:
             return wire.Leased(lease=0, common_hit=0)
         if len(request.hashes) % 8 or not 0 < request.ttl_s <= _MAX_TTL_S or request.start < 0:
             raise RadixError(

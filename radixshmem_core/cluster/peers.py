@@ -41,7 +41,6 @@ class Peer:
         self.reachable = False
         self.last_error = ""
         self.heard_at = 0.0
-        self.plane_incarnation = 0  # of the index whose slots the data plane is connected to
         self.link = PeerLink(
             f"{member.node} ({member.address}:{member.port})", lambda: self.dial(wire.CONTROL)
         )

@@ -19,8 +19,8 @@ import numpy as np
 from .. import _core
 from ..messages import PullDone, PullEnd, PullStart, Reply
 from ..rpc import ProtocolError, read_request, write_reply
-from ..tasks import cancel_all
-from .pulls import PullDeadline, PullOutcome
+from ..values import COMPONENT_MASK_FULL
+from .pull_state import PullDeadline, PullOutcome
 
 if TYPE_CHECKING:
     from .._core import QueryResult
@@ -65,7 +65,7 @@ class PullJobs:
         self._max_pending = max_pending_jobs
         self._ttl_s = job_ttl_s
         self._pending = 0
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], _Job] = {}
         self.refused = 0
         self.expired = 0
 
@@ -87,7 +87,12 @@ class PullJobs:
                 job.end()
 
     async def close(self) -> None:
-        await cancel_all(self._running)
+        """End all jobs: each completes with what is local."""
+        self._max_pending = 0
+        for job in self._running.values():
+            job.end()
+        if self._running:
+            await asyncio.wait(self._running)
 
     def figures(self) -> dict[str, int]:
         return {"pending": self._pending, "refused": self.refused, "expired": self.expired}
@@ -105,11 +110,11 @@ class PullJobs:
         jobs[request.job] = job
         self._pending += 1
         task = asyncio.create_task(self._run(request, job, writer))
-        self._running.add(task)
+        self._running[task] = job
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        self._running.pop(task, None)
         self._pending -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a pull job failed", exc_info=error)
@@ -133,7 +138,7 @@ class PullJobs:
     def _pin(self, path: Any, mask: int, job: _Job) -> None:
         if job.ended or not len(path):
             return
-        pinned = self._index.query(path, mask, True, True, False)
+        pinned = self._index.query(path, mask | COMPONENT_MASK_FULL, True, True, False)
         job.pinned = pinned
         job.expiry = asyncio.get_running_loop().call_later(self._ttl_s, self._expire, job)
 

@@ -11,11 +11,10 @@ a transfer may still write to are kept back until it is known to be over.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +23,19 @@ from .. import _core
 from ..errors import RadixError
 from ..node import Runner
 from ..store import SlotStore
-from ..tasks import cancel_all
-from ..values import COMPONENT_MASK_MAMBA, COMPONENT_MASK_SWA, ComponentType, InsertError
+from ..values import (
+    COMPONENT_MASK_FULL,
+    COMPONENT_MASK_MAMBA,
+    COMPONENT_MASK_SWA,
+    ComponentType,
+    InsertError,
+)
 from . import wire
 from .peers import Peer
 from .planes.base import DataPlane, PeerKey, Transfer
+from .pull_state import PullDeadline, PullFigures, PullOutcome
 
-__all__ = ["PullDeadline", "PullFigures", "PullOutcome", "Puller"]
+__all__ = ["Puller"]
 
 _log = logging.getLogger("radixshmem.server")
 
@@ -40,53 +45,10 @@ _MAX_LEASE_S = 30.0
 _FIRST_POLL_S = 0.0002
 _LAST_POLL_S = 0.005
 _LATE_POLL_S = 0.05
+_RETRY_S = 1.0
 
 _FULL, _SWA, _MAMBA = ComponentType
 _Slots = npt.NDArray[np.int32]
-
-
-@dataclass
-class PullFigures:
-    """Totals since the start, for `status`."""
-
-    jobs: int = 0
-    pulled_blocks: int = 0
-    pulled_bytes: int = 0
-    transfer_failures: int = 0
-    leases_lost: int = 0
-    staging_shortfalls: int = 0
-    promotion_shortfalls: int = 0
-    kept_back_slots: int = 0
-
-
-class PullDeadline:
-    """When a job ends, whatever has arrived. `pass_now` is how a job is cancelled: a transfer that
-    has begun must be seen to its end by somebody."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._at = time.monotonic() + timeout_s
-
-    def left_s(self) -> float:
-        return max(0.0, self._at - time.monotonic())
-
-    def passed(self) -> bool:
-        return time.monotonic() >= self._at
-
-    def pass_now(self) -> None:
-        self._at = 0.0
-
-
-@dataclass
-class PullOutcome:
-    """What one job brought."""
-
-    common_hit: int
-    remote_blocks: int = 0
-    remote_bytes: int = 0
-    source_rank: int = -1
-    staging_shortfalls: int = 0
-    promotion_shortfalls: int = 0
-    failures: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -99,7 +61,7 @@ class _Part:
 
 
 class Puller:
-    """Pulls of one life of an index."""
+    """Pulls of one life of an index, under one digest."""
 
     def __init__(
         self,
@@ -108,6 +70,7 @@ class Puller:
         slot_bytes: dict[ComponentType, int],
         plane: DataPlane,
         run: Runner,
+        digest: int,
         peer_of: Callable[[int], Peer | None],
         max_inflight: int,
     ) -> None:
@@ -117,8 +80,10 @@ class Puller:
         self._slot_bytes = slot_bytes
         self._plane = plane
         self._run = run
+        self._digest = digest
         self._peer_of = peer_of
         self._room = asyncio.Semaphore(max_inflight)
+        self._known: dict[int, PeerKey] = {}  # by rank: whose slots the plane is connected to
         self._late: set[asyncio.Task[None]] = set()
         self._inserting = asyncio.Lock()
         self._closed = False
@@ -135,105 +100,155 @@ class Puller:
         """Try the candidates (rank, claimed blocks) until `deadline`."""
         self.figures.jobs += 1
         outcome = PullOutcome(local_hit)
-        async with self._room:
+        try:
+            await deadline.within(self._room.acquire())
+        except RadixError as error:
+            outcome.failures.append(str(error))
+            return outcome
+        try:
             for rank, claimed in candidates:
-                if claimed <= outcome.common_hit or deadline.passed():
-                    continue
-                peer = self._peer_of(rank)
-                if peer is None or peer.description is None or not peer.reachable:
-                    continue
-                try:
-                    await self._from(peer, hashes, mask, outcome, deadline)
-                except RadixError as error:
-                    outcome.failures.append(str(error))
-                    self.figures.transfer_failures += 1
-                    _log.info("pulling from peer %s: %s", peer.name, error)
+                if claimed > outcome.common_hit and not deadline.passed():
+                    await self._try(rank, hashes, mask | COMPONENT_MASK_FULL, outcome, deadline)
+        finally:
+            self._room.release()
         self.figures.pulled_blocks += outcome.remote_blocks
         self.figures.pulled_bytes += outcome.remote_bytes
         self.figures.staging_shortfalls += outcome.staging_shortfalls
         self.figures.promotion_shortfalls += outcome.promotion_shortfalls
         return outcome
 
+    def forget_others(self) -> None:
+        """The peers changed: let go of what the plane holds of those that are gone."""
+        for rank, key in list(self._known.items()):
+            peer = self._peer_of(rank)
+            if peer is None or peer.description is None or not peer.reachable:
+                del self._known[rank]
+                self._plane.forget(key)
+
     async def close(self) -> None:
         """After this nothing is inserted any more, whatever is still on its way."""
         async with self._inserting:
             self._closed = True
-        await cancel_all(self._late)
+        for key in self._known.values():
+            self._plane.forget(key)
+        self._known.clear()
 
-    async def _from(
+    async def _try(
         self,
-        peer: Peer,
+        rank: int,
         hashes: npt.NDArray[np.uint64],
         mask: int,
         outcome: PullOutcome,
         deadline: PullDeadline,
     ) -> None:
-        description = peer.description
-        assert description is not None
-        start = outcome.common_hit
-        lease = await peer.link.ask(
-            wire.Lease(
-                incarnation=description.incarnation,
-                hashes=hashes.tobytes(),
-                mask=mask,
-                start=start,
-                ttl_s=min(deadline.left_s() + _LEASE_MARGIN_S, _MAX_LEASE_S),
-            ),
-            min(_ASK_TIMEOUT_S, max(deadline.left_s(), 0.01)),
-        )
-        if not isinstance(lease, wire.Leased) or lease.lease == 0 or lease.common_hit <= start:
-            if isinstance(lease, wire.Leased) and lease.lease:
-                await self._end(peer, lease)
+        peer = self._peer_of(rank)
+        said = None if peer is None or not peer.reachable else peer.description
+        if peer is None or said is None or said.digest != self._digest or self._closed:
             return
-        if lease.common_hit > len(hashes):
-            raise RadixError(f"a lease of {lease.common_hit} blocks of {len(hashes)}")
-        parts, hit = await self._make_room(lease, mask, start, outcome)
-        free_now = True
         try:
-            if hit > start:
-                key = await self._connected(peer, description)
-                transfer = await self._read(key, description, parts)
-                free_now = await self._finish(transfer, parts, deadline)
-                if free_now and await self._end(peer, lease):
-                    lease = wire.Leased(lease=0, common_hit=hit)
-                    async with self._inserting:
-                        if not self._closed:
-                            await self._insert(hashes, hit, start, parts, outcome)
-                    outcome.source_rank = peer.member.rank
+            await self._from(peer, said, hashes, mask, outcome, deadline)
+        except Exception as error:  # whatever it is, it costs this peer's part alone
+            outcome.failures.append(str(error))
+            self.figures.transfer_failures += 1
+            _log.info("pulling from peer %s: %s", peer.name, error)
+
+    async def _from(
+        self,
+        peer: Peer,
+        said: wire.Description,
+        hashes: npt.NDArray[np.uint64],
+        mask: int,
+        outcome: PullOutcome,
+        deadline: PullDeadline,
+    ) -> None:
+        head = self._index.query(hashes, COMPONENT_MASK_FULL, True, True, False)
+        start = head.common_hit  # of the FULL blocks; what is here stays until the end
+        if mask == COMPONENT_MASK_FULL:
+            outcome.common_hit = max(outcome.common_hit, start)
+        parts: list[_Part] = []
+        lease = transfer = None
+        try:
+            lease = await self._lease(peer, said, hashes, mask, start, deadline)
+            hit = await self._make_room(lease, len(hashes), mask, start, parts, outcome)
+            if hit <= outcome.common_hit:
+                return
+            key = await deadline.within(self._connected(peer, said))
+            transfer = await self._read(key, said, parts)
+            await self._arrive(transfer, deadline)
+            await self._confirm(peer, said, lease, deadline)
+            lease = None
+            async with self._inserting:
+                if not self._closed:
+                    await self._insert(hashes, hit, start, parts, outcome)
+            if outcome.common_hit >= hit:
+                outcome.source_rank = peer.member.rank
         finally:
-            if free_now:
-                await self._recycle(parts)
-            if lease.lease:
-                with contextlib.suppress(RadixError):
-                    await self._end(peer, lease)
+            head.finalize()
+            if lease is not None and lease.lease:
+                self._spawn(self._end(peer, lease))
+            self._give_back(parts, transfer)
+
+    async def _lease(
+        self,
+        peer: Peer,
+        said: wire.Description,
+        hashes: npt.NDArray[np.uint64],
+        mask: int,
+        start: int,
+        deadline: PullDeadline,
+    ) -> wire.Leased:
+        request = wire.Lease(
+            incarnation=said.incarnation,
+            digest=self._digest,
+            hashes=hashes.tobytes(),
+            mask=mask,
+            start=start,
+            ttl_s=min(deadline.left_s() + _LEASE_MARGIN_S, _MAX_LEASE_S),
+        )
+        lease = await deadline.within(peer.link.ask(request, _ASK_TIMEOUT_S))
+        if not isinstance(lease, wire.Leased):
+            raise RadixError(f"an answer {type(lease).__name__} to a request for a lease")
+        return lease
 
     async def _make_room(
-        self, lease: wire.Leased, mask: int, start: int, outcome: PullOutcome
-    ) -> tuple[list[_Part], int]:
-        """Local slots for what the lease names; FULL may come back short."""
+        self,
+        lease: wire.Leased,
+        blocks: int,
+        mask: int,
+        start: int,
+        parts: list[_Part],
+        outcome: PullOutcome,
+    ) -> int:
+        """Local slots for what the lease names; FULL may come back short. The end of the path that
+        is here once they are filled."""
+        if lease.common_hit <= outcome.common_hit:
+            return 0
+        windows = self._windows(lease, mask)
         theirs = np.frombuffer(lease.full_slots, np.int32)
-        if len(theirs) != lease.common_hit - start:
-            raise RadixError(f"a lease of {lease.common_hit} blocks with {len(theirs)} slots")
-        parts: list[_Part] = []
-        windowed = mask & (COMPONENT_MASK_SWA | COMPONENT_MASK_MAMBA)
-        ours = await self._allocate(len(theirs), _FULL)
-        parts.append(_Part(_FULL, theirs[: len(ours)], ours))
-        hit = start + len(ours)
-        if len(ours) < len(theirs):
-            outcome.staging_shortfalls += 1
-            if windowed:  # a window belongs to its own end
-                return parts, start
+        if lease.common_hit > blocks or len(theirs) != max(0, lease.common_hit - start):
+            raise RadixError(
+                f"a lease of {lease.common_hit} of {blocks} blocks with {len(theirs)} slots from "
+                f"block {start} on"
+            )
+        hit = lease.common_hit
+        for kind, slots in ((_FULL, theirs), *windows):
+            ours = await self._allocate(len(slots), kind)
+            parts.append(_Part(kind, slots[: len(ours)], ours))
+            if len(ours) < len(slots):
+                outcome.staging_shortfalls += 1
+                if windows:  # a window belongs to its own end
+                    return 0
+                hit = start + len(ours)
+        return hit
+
+    @staticmethod
+    def _windows(lease: wire.Leased, mask: int) -> list[tuple[ComponentType, _Slots]]:
+        found = []
         if mask & COMPONENT_MASK_SWA:
-            window = np.frombuffer(lease.swa_slots, np.int32)
-            ours = await self._allocate(len(window), _SWA)
-            parts.append(_Part(_SWA, window[: len(ours)], ours))
-            hit = hit if len(ours) == len(window) else start
+            found.append((_SWA, np.frombuffer(lease.swa_slots, np.int32)))
         if mask & COMPONENT_MASK_MAMBA:
-            state = np.array([lease.mamba], np.int32)
-            ours = await self._allocate(1, _MAMBA)
-            parts.append(_Part(_MAMBA, state[: len(ours)], ours))
-            hit = hit if len(ours) == 1 and lease.mamba >= 0 else start
-        return parts, hit
+            found.append((_MAMBA, np.array([lease.mamba], np.int32)))
+        return found
 
     async def _allocate(self, count: int, kind: ComponentType) -> _Slots:
         if count == 0:
@@ -241,30 +256,25 @@ class Puller:
         total = self._index.slots_total(kind)
         return await self._run(self._index.allocate_slots, min(count, total), int(kind))
 
-    async def _recycle(self, parts: Sequence[_Part]) -> None:
-        for part in parts:
-            slots, part.ours = part.ours, part.ours[:0]
-            if len(slots):
-                await self._run(self._index.recycle_slots, slots, int(part.kind))
-
-    async def _connected(self, peer: Peer, description: wire.Description) -> PeerKey:
-        key = PeerKey(peer.member.rank, description.incarnation)
-        if peer.plane_incarnation != description.incarnation:
+    async def _connected(self, peer: Peer, said: wire.Description) -> PeerKey:
+        key = PeerKey(peer.member.rank, said.incarnation)
+        known = self._known.get(key.rank)
+        if known != key:
             reply = await peer.link.ask(wire.PlaneMetadata(plane=self._plane.name), _ASK_TIMEOUT_S)
             if not isinstance(reply, wire.PlaneReply):
                 raise RadixError(f"an answer {type(reply).__name__} for the data plane's metadata")
+            if known is not None:
+                self._plane.forget(known)
             await self._run(self._plane.connect, key, reply.metadata)
-            peer.plane_incarnation = description.incarnation
+            self._known[key.rank] = key
         return key
 
-    async def _read(
-        self, key: PeerKey, description: wire.Description, parts: Sequence[_Part]
-    ) -> Transfer:
+    async def _read(self, key: PeerKey, said: wire.Description, parts: Sequence[_Part]) -> Transfer:
         remote: list[int] = []
         local: list[int] = []
         lengths: list[int] = []
         for part in parts:
-            base, stride, count = description.pools[part.kind.name.lower()]
+            base, stride, count = said.pools[part.kind.name.lower()]
             if len(part.theirs) and not 0 <= part.theirs.min() <= part.theirs.max() < count:
                 raise RadixError(f"a lease names slots outside the {part.kind.name} pool")
             remote += (base + part.theirs.astype(np.int64) * stride).tolist()
@@ -272,54 +282,68 @@ class Puller:
             lengths += [self._slot_bytes[part.kind]] * len(part.ours)
         return await self._run(self._plane.read, key, remote, local, lengths)
 
-    async def _finish(
-        self, transfer: Transfer, parts: Sequence[_Part], deadline: PullDeadline
-    ) -> bool:
-        """Wait for the transfer. False: it may still write into the slots, which are kept back.
-
-        RadixError when it failed, and is over.
-        """
+    async def _arrive(self, transfer: Transfer, deadline: PullDeadline) -> None:
+        """Wait until the bytes are here. RadixError when they failed, or are late."""
         pause = _FIRST_POLL_S
         while (state := transfer.poll()) == "pending":
             if deadline.passed():
-                self._keep_back(transfer, parts)
-                return False
+                raise RadixError("the transfer is not over at the deadline of the pull")
             await asyncio.sleep(pause)
             pause = min(_LAST_POLL_S, pause * 1.5)
-        transfer.release()
         if state == "failed":
             raise RadixError("the transfer failed")
-        return True
 
-    def _keep_back(self, transfer: Transfer, parts: Sequence[_Part]) -> None:
-        held = [_Part(part.kind, part.theirs, part.ours) for part in parts]
-        self.figures.kept_back_slots += sum(len(part.ours) for part in held)
-        self.figures.transfer_failures += 1
+    async def _confirm(
+        self, peer: Peer, said: wire.Description, lease: wire.Leased, deadline: PullDeadline
+    ) -> None:
+        """RadixError unless the lease held until now: else the bytes mean nothing."""
+        state = await deadline.within(self._end(peer, lease))
+        if not state.held or state.incarnation != said.incarnation:
+            self.figures.leases_lost += 1
+            raise RadixError("the lease was lost during the transfer")
 
-        async def wait() -> None:
-            while transfer.poll() == "pending":
-                await asyncio.sleep(_LATE_POLL_S)
+    async def _end(self, peer: Peer, lease: wire.Leased) -> wire.LeaseState:
+        state = await peer.link.ask(wire.LeaseEnd(lease=lease.lease), _ASK_TIMEOUT_S)
+        if not isinstance(state, wire.LeaseState):
+            raise RadixError(f"an answer {type(state).__name__} to the end of a lease")
+        return state
+
+    def _give_back(self, parts: Sequence[_Part], transfer: Transfer | None) -> None:
+        """Recycle the slots that were not inserted, once nothing can write into them any more."""
+        left = [_Part(part.kind, part.theirs, part.ours) for part in parts if len(part.ours)]
+        if left or transfer is not None:
+            self._spawn(self._recycle(left, transfer))
+
+    async def _recycle(self, parts: Sequence[_Part], transfer: Transfer | None) -> None:
+        count = sum(len(part.ours) for part in parts)
+        if transfer is not None:
+            if transfer.poll() == "pending":
+                self.figures.kept_back_slots += count
+                while transfer.poll() == "pending":
+                    await asyncio.sleep(_LATE_POLL_S)
+                self.figures.kept_back_slots -= count
             transfer.release()
-            self.figures.kept_back_slots -= sum(len(part.ours) for part in held)
-            await self._recycle(held)
+        for part in parts:
+            while True:
+                try:
+                    await self._run(self._index.recycle_slots, part.ours, int(part.kind))
+                    break
+                except TimeoutError as error:  # a stopped process holds the lock
+                    _log.warning("%d slots cannot be recycled yet: %s", len(part.ours), error)
+                    await asyncio.sleep(_RETRY_S)
 
-        task = asyncio.create_task(wait())
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """To be done without anybody waiting for it; its errors matter to nobody."""
+
+        async def run() -> None:
+            try:
+                await work
+            except Exception as error:
+                _log.info("after a pull: %s", error)
+
+        task = asyncio.create_task(run())
         self._late.add(task)
         task.add_done_callback(self._late.discard)
-
-    async def _end(self, peer: Peer, lease: wire.Leased) -> bool:
-        """End the lease at its owner. Whether it held until now: else the bytes mean nothing."""
-        state = await peer.link.ask(wire.LeaseEnd(lease=lease.lease), _ASK_TIMEOUT_S)
-        description = peer.description
-        held = (
-            isinstance(state, wire.LeaseState)
-            and state.held
-            and description is not None
-            and state.incarnation == description.incarnation
-        )
-        if not held:
-            self.figures.leases_lost += 1
-        return held
 
     async def _insert(
         self,
@@ -331,6 +355,8 @@ class Puller:
     ) -> None:
         path = hashes[:hit]
         for part in parts:
+            if not len(part.ours):
+                continue
             at = start if part.kind is _FULL else 0 if part.kind is _SWA else hit - 1
             result = await self._run(self._index.insert, path, part.ours, at, True, int(part.kind))
             if result.error in (InsertError.BAD_REQUEST, InsertError.BUSY):

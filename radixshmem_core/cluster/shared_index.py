@@ -83,7 +83,7 @@ class SharedIndex:
         index = regions.index
         self.table = _core.PeerTable(index)
         self.table.set_own(rank, self.digest, False)
-        self.leases = Leases(index)
+        self.leases = Leases(index, self.digest)
         geometry = regions.identity.geometry_value()
         chunk_blocks = max(1, regions.identity.register_chunk_tokens // geometry.block_size)
         self.publication = Publication(
@@ -94,7 +94,14 @@ class SharedIndex:
             pools = regions.identity.geometry["pools"]
             slot_bytes = {k: pools[k.name.lower()]["slot_bytes"] for k in _pools(regions)}
             self.puller = Puller(
-                index, regions.store, slot_bytes, plane, run, peers.of_rank, config.max_inflight
+                index,
+                regions.store,
+                slot_bytes,
+                plane,
+                run,
+                self.digest,
+                peers.of_rank,
+                config.max_inflight,
             )
         self.warming = True
         self.served = 0
@@ -150,6 +157,8 @@ class SharedIndex:
             self.table.forget(rank)
             self.publication.directory.expel(rank)
         self._known_ranks = ranks
+        if self.puller is not None:
+            self.puller.forget_others()
         self._check_warm()
         self._settle()
 

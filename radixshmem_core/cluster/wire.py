@@ -98,6 +98,7 @@ class Lease(_Request, frozen=True, kw_only=True, tag="lease"):
     """Pin what is cached of this path (u64 hashes) for `ttl_s`, for a transfer."""
 
     incarnation: int
+    digest: int
     hashes: bytes
     mask: int
     start: int  # slots before this block are not wanted
