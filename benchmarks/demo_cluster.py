@@ -179,6 +179,12 @@ class Demo:
             if worker.node == _KILLED:
                 worker.process.kill()
         self.servers[_KILLED].kill()
+        self.stack.callback(self._remove_what_it_left)
+
+    def _remove_what_it_left(self) -> None:
+        """On loopback: the files that a killed server leaves to the next start of its name."""
+        for path in Path("/dev/shm").glob(f"{self.name[1:]}_{_KILLED}*"):
+            path.unlink()
 
 
 def _await_socket(pid: int, name: str, isolated: bool) -> None:
