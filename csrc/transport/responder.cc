@@ -92,7 +92,7 @@ class Responder::Core final {
 
   Result<> start();
   Result<> add(int fd);
-  Result<> serve_verbs(std::shared_ptr<VerbsDevice> device);
+  Result<> serve_verbs(std::span<const std::shared_ptr<VerbsDevice>> devices);
   void set_ranges(const PeerRanges& ranges);
   [[nodiscard]] ResponderFigures figures() const;
   void stop();
@@ -177,12 +177,12 @@ void Responder::Core::set_ranges(const PeerRanges& ranges) {
   ++ranges_set_;
 }
 
-Result<> Responder::Core::serve_verbs(std::shared_ptr<VerbsDevice> device) {
+Result<> Responder::Core::serve_verbs(std::span<const std::shared_ptr<VerbsDevice>> devices) {
   std::unique_lock lock(mutex_);
   const PeerRanges ranges = ranges_;
   const std::uint64_t ranges_set = ranges_set_;
   lock.unlock();
-  auto host = VerbsHost::make(std::move(device), ranges);
+  auto host = VerbsHost::make(devices, ranges);
   if (!host) return std::move(host).error();
   lock.lock();
   if (ranges_set_ != ranges_set) {
@@ -313,8 +313,8 @@ Result<std::unique_ptr<Responder>> Responder::start(const PeerRanges& ranges,
 Result<> Responder::add(int fd) {
   return core_->add(fd);
 }
-Result<> Responder::serve_verbs(std::shared_ptr<VerbsDevice> device) {
-  return core_->serve_verbs(std::move(device));
+Result<> Responder::serve_verbs(std::span<const std::shared_ptr<VerbsDevice>> devices) {
+  return core_->serve_verbs(devices);
 }
 void Responder::set_ranges(const PeerRanges& ranges) {
   core_->set_ranges(ranges);

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "transport/index_stream.h"
@@ -49,9 +50,10 @@ class Responder final {
 
   // Takes `fd`, a connected and authenticated stream socket, over in any case.
   Result<> add(int fd);
-  // Lets peers read the ranges through an RDMA device too, on streams added from now on. Registers
-  // the ranges, which pins their memory and takes a while; streams are served meanwhile.
-  Result<> serve_verbs(std::shared_ptr<VerbsDevice> device);
+  // Lets peers read the ranges through RDMA devices too, on streams added from now on. Registers
+  // the ranges with each, which pins their memory and takes a while; streams are served meanwhile.
+  // Requires: there is a device.
+  Result<> serve_verbs(std::span<const std::shared_ptr<VerbsDevice>> devices);
   // Closes all streams, which belong to the life of the former ranges, and serves these, without
   // verbs.
   void set_ranges(const PeerRanges& ranges);

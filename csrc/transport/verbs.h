@@ -47,9 +47,10 @@ Result<> register_destination(VerbsDevice& device, std::span<std::byte> memory);
 
 class VerbsReader final {
  public:
-  // Takes the stream `fd` over and connects; waits for the peer until the deadline.
+  // Takes the stream `fd` over and connects; waits for the peer until the deadline. The peer's
+  // device is the one of number `rail`, modulo as many as it serves.
   static Result<std::unique_ptr<PeerReader>> make(int fd, std::shared_ptr<VerbsDevice> device,
-                                                  Deadline deadline);
+                                                  Deadline deadline, std::uint8_t rail = 0);
 };
 
 // The responder's end of one connection, made by request of the peer.
@@ -65,13 +66,14 @@ class VerbsEnd {
       std::span<const std::byte> request) noexcept = 0;
 };
 
-// Memory that peers may read, and never write, through a device. Thread safety: from any thread.
+// Memory that peers may read, and never write, through some devices. Thread safety: from any
+// thread.
 class VerbsHost {
  public:
-  // Registers the ranges, which pins their memory and takes a while.
-  // Requires: they stay mapped as long as the host is.
-  static Result<std::unique_ptr<VerbsHost>> make(std::shared_ptr<VerbsDevice> device,
-                                                 const PeerRanges& ranges);
+  // Registers the ranges with each device, which pins their memory and takes a while.
+  // Requires: there is a device; the ranges stay mapped as long as the host is.
+  static Result<std::unique_ptr<VerbsHost>> make(
+      std::span<const std::shared_ptr<VerbsDevice>> devices, const PeerRanges& ranges);
   VerbsHost() = default;
   VerbsHost(const VerbsHost&) = delete;
   VerbsHost& operator=(const VerbsHost&) = delete;

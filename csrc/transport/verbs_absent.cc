@@ -33,12 +33,12 @@ Result<> register_destination(VerbsDevice&, std::span<std::byte>) {
 }
 
 Result<std::unique_ptr<PeerReader>> VerbsReader::make(int fd, std::shared_ptr<VerbsDevice>,
-                                                      Deadline) {
+                                                      Deadline, std::uint8_t) {
   const Fd owner(fd);
   return not_built();
 }
 
-Result<std::unique_ptr<VerbsHost>> VerbsHost::make(std::shared_ptr<VerbsDevice>,
+Result<std::unique_ptr<VerbsHost>> VerbsHost::make(std::span<const std::shared_ptr<VerbsDevice>>,
                                                    const PeerRanges&) {
   return not_built();
 }

@@ -32,7 +32,8 @@ struct QueuePairInfo {
   std::array<std::uint8_t, 16> gid;
   std::uint8_t global;      // whether it is addressed by its GID
   std::uint8_t link_layer;  // 1 InfiniBand, 2 Ethernet; equal on both sides
-  std::array<std::uint8_t, 6> unused;
+  std::uint8_t rail;        // which of the responder's devices, modulo their number
+  std::array<std::uint8_t, 5> unused;
   std::array<VerbsRange, 2> ranges;  // by PeerRegion
 };
 static_assert(sizeof(QueuePairInfo) == 88 && std::is_trivially_copyable_v<QueuePairInfo>);

@@ -59,7 +59,7 @@ class Reader final : public PeerReader {
   Reader(Fd stream, std::shared_ptr<VerbsDevice> device)
       : stream_(std::move(stream)), device_(std::move(device)) {}
 
-  Result<> connect(Deadline deadline);
+  Result<> connect(Deadline deadline, std::uint8_t rail);
 
   [[nodiscard]] TransportKind kind() const noexcept override { return TransportKind::kVerbs; }
   [[nodiscard]] bool post(std::span<const ReadOp> ops) noexcept override;
@@ -105,11 +105,13 @@ class Reader final : public PeerReader {
   Progress result_ = Progress::kDone;
 };
 
-Result<> Reader::connect(Deadline deadline) {
+Result<> Reader::connect(Deadline deadline, std::uint8_t rail) {
   if (Result<> registered = landing_.register_with(*device_); !registered) return registered;
   auto pair = VerbsQueuePair::make(device_, VerbsQueuePair::Role::kReads);
   if (!pair) return std::move(pair).error();
-  const Result<QueuePairInfo> peer = exchange(pair.value()->info(), deadline);
+  QueuePairInfo own = pair.value()->info();
+  own.rail = rail;
+  const Result<QueuePairInfo> peer = exchange(own, deadline);
   if (!peer) return peer.error();
   if (Result<> connected = pair.value()->connect(peer.value()); !connected) return connected;
   ranges_ = peer.value().ranges;
@@ -248,11 +250,11 @@ void Reader::end_wave() noexcept {
 }  // namespace
 
 Result<std::unique_ptr<PeerReader>> VerbsReader::make(int fd, std::shared_ptr<VerbsDevice> device,
-                                                      Deadline deadline) {
+                                                      Deadline deadline, std::uint8_t rail) {
   Result<Fd> stream = adopt_stream(fd);
   if (!stream) return std::move(stream).error();
   auto reader = std::make_unique<Reader>(std::move(stream).value(), std::move(device));
-  if (Result<> connected = reader->connect(deadline); !connected) {
+  if (Result<> connected = reader->connect(deadline, rail); !connected) {
     return std::move(connected).error();
   }
   return std::unique_ptr<PeerReader>(std::move(reader));

@@ -153,7 +153,7 @@ class PeerProcess final {
       if (!responder) return 1;
       if (!rdma_device().empty()) {
         auto device = open_test_device();
-        if (!device || !responder.value()->serve_verbs(device.value())) return 3;
+        if (!device || !responder.value()->serve_verbs({&device.value(), 1})) return 3;
       }
       for (SocketPair& pair : pairs_) {
         pair.client.reset();

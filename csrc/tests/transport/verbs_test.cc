@@ -127,7 +127,7 @@ class VerbsTest : public ::testing::Test {
   // A responder in this process, with verbs.
   [[nodiscard]] std::unique_ptr<Responder> serve() {
     auto responder = Responder::start(memory_.ranges()).value();
-    const Result<> served = responder->serve_verbs(device_);
+    const Result<> served = responder->serve_verbs({&device_, 1});
     EXPECT_TRUE(served.ok()) << served.error().message;
     return responder;
   }
@@ -191,6 +191,20 @@ TEST_F(VerbsTest, reads_straight_into_registered_memory) {
   EXPECT_EQ(std::memcmp(store.data(), PeerMemory::pattern(PeerRegion::kSlots), store.size()), 0);
 }
 
+// Two devices of one name stand for two NICs; each has keys of its own for the memory.
+TEST_F(VerbsTest, reads_through_each_device_of_the_peer) {
+  auto responder = Responder::start(memory_.ranges()).value();
+  const std::array devices{device_, open_test_device().value()};
+  ASSERT_TRUE(responder->serve_verbs(devices).ok());
+  for (const std::uint8_t rail : std::array<std::uint8_t, 3>{0, 1, 255}) {
+    SocketPair pair = SocketPair::make();
+    ASSERT_TRUE(responder->add(release(pair.server)).ok());
+    auto reader = VerbsReader::make(release(pair.client), device_, in_seconds(20), rail);
+    ASSERT_TRUE(reader.ok()) << reader.error().message;
+    EXPECT_TRUE(works(*reader.value())) << int{rail};
+  }
+}
+
 TEST_F(VerbsTest, breaks_at_once_when_the_memory_of_the_peer_changes) {
   const auto responder = serve();
   auto before = reader_of(*responder);
@@ -202,7 +216,7 @@ TEST_F(VerbsTest, breaks_at_once_when_the_memory_of_the_peer_changes) {
   const auto refused = reader_of(*responder);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::NOT_READY) << refused.error().message;
-  ASSERT_TRUE(responder->serve_verbs(device_).ok());
+  ASSERT_TRUE(responder->serve_verbs({&device_, 1}).ok());
   auto after = reader_of(*responder);
   ASSERT_TRUE(after.ok()) << after.error().message;
   EXPECT_TRUE(works(*after.value()));
