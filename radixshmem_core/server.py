@@ -243,11 +243,13 @@ class _Work:
         path = check_directories(self.config)
         raise_descriptor_limit(self.config.max_clients)
         await self.node.open()
+        if self._cluster is not None:
+            await self._cluster.open()
+            if self.node.regions is not None:
+                await self._cluster.check_adopted(self.node.regions)
         clear_stale_socket(path)
         self._control = ControlSocket(path, self._handle, self._pulls, self._hung_up)
         await self._control.open(mode, gid)
-        if self._cluster is not None:
-            await self._cluster.open()
         unused = self.config.without_effect()
         if unused:
             _log.warning("set, but without effect here: %s", ", ".join(unused))

@@ -26,6 +26,7 @@ from ..errors import RadixError, ServerNotReady
 from ..messages import Dialed
 from ..node import Node, Runner
 from ..regions import Regions
+from ..rpc import ProtocolError
 from ..tasks import cancel_all
 from . import wire
 from .addresses import is_loopback, own_address
@@ -49,6 +50,8 @@ _T = TypeVar("_T")
 
 _DIAL_TIMEOUT_S = 2.0
 _EPOCH_TIMEOUT_S = 2.0
+_CONFIRM_S = 10.0  # longer than the lease of a member that died
+_NO_DIGEST = 1 << 63  # of no tree
 _BOOTSTRAP_POLL_S = 0.2
 _RETRY_S = 0.5
 
@@ -154,9 +157,9 @@ class Cluster:
 
     async def close(self) -> None:
         """Leave: peers drop this node at once instead of waiting for its lease to run out."""
+        await cancel_all(self._tasks)
         if self._membership is not None:
             await self._membership.leave()
-        await cancel_all(self._tasks)
         await self.detach()
         await self._peers.close()
         if self._listener is not None:
@@ -179,11 +182,15 @@ class Cluster:
         deadline = asyncio.get_running_loop().time() + self._config.bootstrap_timeout_s
         while self.world_size < wanted:
             if asyncio.get_running_loop().time() > deadline:
-                self._node.hold(
-                    f"{self.world_size} of {wanted} nodes (expected_min_nodes) have joined"
-                )
+                self._node.hold(self._missing_members(wanted))
             await asyncio.sleep(_BOOTSTRAP_POLL_S)
         self._node.enough_members()
+
+    def _missing_members(self, wanted: int) -> str:
+        reason = f"{self.world_size} of {wanted} nodes (expected_min_nodes) have joined"
+        if self._membership is not None and self._membership.last_error:
+            reason += f"; {self._membership.last_error}"
+        return reason
 
     # ------------------------------------------------------------ what is known
 
@@ -311,10 +318,7 @@ class Cluster:
                 return
             self._shared = None
             await old.close()
-        held = _core.PeerTable(regions.index).own_digest()
-        if held not in (0, digest_of(key, epoch)):
-            _log.info("%s: the reset epoch is %d: dropping the tree", self._config.name, epoch)
-            await self._drop_tree(regions.index)
+        await self._drop_outdated(regions.index, digest_of(key, epoch))
         self._shared = SharedIndex(
             self._config,
             regions,
@@ -328,16 +332,33 @@ class Cluster:
         )
         self._description_changed()
 
-    async def _drop_tree(self, index: _core.Index) -> None:
-        while True:
-            try:
-                return await self._run(index.reset)
-            except TimeoutError as error:  # a stopped process holds the lock
-                _log.warning("%s: cannot drop the tree yet: %s", self._config.name, error)
-                await asyncio.sleep(_RETRY_S)
+    async def check_adopted(self, regions: Regions) -> None:
+        """Before clients hear of it: drop what a reset has outdated while the server was down, or
+        may have outdated when the registry does not say."""
+        key = geometry_key(regions.identity.geometry)
+        known = self._membership is not None and self._membership.me is not None
+        digest = digest_of(key, self._epochs.get(key, 0)) if known else _NO_DIGEST
+        await self._drop_outdated(regions.index, digest)
+
+    async def _drop_outdated(self, index: _core.Index, digest: int) -> None:
+        """Drop the tree unless it is of this digest, and note that it is now."""
+        table = _core.PeerTable(index)
+        if table.own_digest() not in (0, digest):
+            _log.info("%s: dropping the tree of before a reset", self._config.name)
+            while True:
+                try:
+                    await self._run(index.reset)
+                    break
+                except TimeoutError as error:  # a stopped process holds the lock
+                    _log.warning("%s: cannot drop the tree yet: %s", self._config.name, error)
+                    await asyncio.sleep(_RETRY_S)
+        table.set_own(self.rank, digest, False)
 
     async def reset(self) -> None:
-        """Raise the epoch, drop the own tree, and wait until the peers in reach dropped theirs."""
+        """Raise the epoch, drop the own tree, and wait until every member has dropped its own.
+
+        RadixError naming those that did not confirm it in time.
+        """
         shared, membership = self._shared, self._membership
         if shared is None or membership is None:
             raise ServerNotReady(f"{self._config.name} has no index yet to reset")
@@ -345,17 +366,32 @@ class Cluster:
             epoch = await membership.raise_epoch(shared.key)
             self._epochs = {**self._epochs, shared.key: epoch}
             await self._share()
-        hints = [
-            asyncio.ensure_future(
-                peer.link.ask(wire.EpochRaised(key=shared.key, epoch=epoch), _EPOCH_TIMEOUT_S)
+        request = wire.EpochRaised(key=shared.key, epoch=epoch)
+        asked = list(self._peers)
+        confirmed = await asyncio.gather(*(self._confirmed(peer, request) for peer in asked))
+        silent = [peer.name for peer, done in zip(asked, confirmed, strict=True) if not done]
+        if silent:
+            raise RadixError(
+                f"the cache is reset (epoch {epoch}), but {', '.join(silent)} did not confirm it "
+                f"within {_CONFIRM_S:g} s: until a node confirms, its own clients may find older "
+                "blocks there; look at `radix-server nodes`, and reset again"
             )
-            for peer in self._peers
-            if peer.reachable
-        ]
-        if hints:
-            await asyncio.wait(hints)
-            for hint in hints:
-                hint.exception()
+
+    async def _confirmed(self, peer: Peer, request: wire.EpochRaised) -> bool:
+        """Whether the peer has dropped its tree, or is no member any more."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _CONFIRM_S
+        while peer in self._peers:
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            try:
+                await peer.link.ask(request, min(left, _EPOCH_TIMEOUT_S))
+                return True
+            except RadixError as error:
+                _log.info("%s has not reset its cache yet: %s", peer.name, error)
+                await asyncio.sleep(_RETRY_S)
+        return True
 
     async def flush(self, timeout_s: float) -> bool:
         """Whether every insert until now is known to its shard holders."""
@@ -374,7 +410,12 @@ class Cluster:
 
     async def _serve_control(self, connection: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=connection)
-        await serve_peer(reader, writer, self._answer)
+        try:
+            await serve_peer(reader, writer, self._answer)
+        except OSError as error:
+            _log.debug("a peer went away: %s", error)
+        except ProtocolError as error:
+            _log.warning("closing the connection of a peer: %s", error)
 
     async def _serve_index(self, connection: socket.socket) -> None:
         if self._responder is None:

@@ -47,6 +47,7 @@ class Membership:
         self._address, self._port = where
         self._changed = changed
         self._lease_s = lease_s
+        self._registering = asyncio.Lock()
         self._look = asyncio.Event()
         self._hint: asyncio.Future[bool] | None = None
         self.me: Member | None = None
@@ -54,13 +55,11 @@ class Membership:
         self.last_error = ""
 
     async def join(self) -> Member:
-        """Register. NameTaken when a living server has the name; waits out an unreachable registry
-        only once this server was registered before."""
-        self.me = await self._run(
-            self._registry.join, self._node, self._instance, self._address, self._port
-        )
+        """Register. NameTaken when a living server has the name; RegistryUnavailable when nobody
+        answers: `run` goes on trying."""
+        member = await self._register()
         await self._list()
-        return self.me
+        return member
 
     async def run(self) -> None:
         """Keep the registration and the list, for ever."""
@@ -69,9 +68,13 @@ class Membership:
             while True:
                 await self._wait()
                 try:
-                    await self._list()
+                    if self.me is None or not await self._list():
+                        await self._register_anew()
                 except RegistryUnavailable as error:
                     self._unavailable(error)
+                    await asyncio.sleep(_RETRY_S)
+                except NameTaken as error:
+                    self._name_taken(error)
                     await asyncio.sleep(_RETRY_S)
         finally:
             renew.cancel()
@@ -90,8 +93,9 @@ class Membership:
         await self._run(self._registry.close)
 
     async def raise_epoch(self, key: str) -> int:
+        """The new epoch. Afterwards all are known that may have joined without seeing it."""
         epoch = await self._run(self._registry.raise_epoch, key)
-        self.look()
+        await self._list()
         return epoch
 
     async def _wait(self) -> None:
@@ -108,33 +112,47 @@ class Membership:
         look.cancel()
         self._look.clear()
 
-    async def _list(self) -> None:
+    async def _list(self) -> bool:
+        """Whether this server is listed itself."""
         members, epochs = await self._run(self._registry.members_and_epochs)
         if self.last_error:
             _log.info("the registry answers again")
             self.last_error = ""
         self.members = tuple(members)
         self._changed(self.members, epochs)
+        return any(member.instance == self._instance for member in members)
 
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / 3)
             try:
-                if await self._run(self._registry.renew):
-                    continue
-                was = self.me
-                self.me = await self._run(
-                    self._registry.join, self._node, self._instance, self._address, self._port
-                )
-                _log.warning("the registration of node %s was lost and made anew", self._node)
-                if was is not None and was.rank != self.me.rank:
-                    _log.warning("its rank is now %d, it was %d", self.me.rank, was.rank)
-                self.look()
+                if self.me is not None and not await self._run(self._registry.renew):
+                    await self._register_anew()
             except RegistryUnavailable as error:
                 self._unavailable(error)
             except NameTaken as error:
-                self.last_error = str(error)
-                _log.error("%s", error)
+                self._name_taken(error)
+
+    async def _register(self) -> Member:
+        async with self._registering:
+            self.me = await self._run(
+                self._registry.join, self._node, self._instance, self._address, self._port
+            )
+            return self.me
+
+    async def _register_anew(self) -> None:
+        was = self.me
+        now = await self._register()
+        if was is None:
+            _log.info("node %s has joined with rank %d", self._node, now.rank)
+        else:
+            _log.warning("the registration of node %s was lost and made anew", self._node)
+        self.look()
+
+    def _name_taken(self, error: NameTaken) -> None:
+        if self.last_error != str(error):
+            _log.error("%s", error)
+        self.last_error = str(error)
 
     def _unavailable(self, error: RegistryUnavailable) -> None:
         if not self.last_error:

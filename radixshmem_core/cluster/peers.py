@@ -16,7 +16,7 @@ from ..tasks import cancel_all
 from . import wire
 from .dialer import PeerUnreachable
 from .peer_link import PeerLink
-from .registry import Member
+from .registry import LEASE_S, Member
 
 __all__ = ["Peer", "Peers"]
 
@@ -26,6 +26,7 @@ _ASK_TIMEOUT_S = 2.0
 _FIRST_RETRY_S = 0.1
 _LAST_RETRY_S = 1.0
 _HEARTBEAT_S = 1.0
+_LINGER_S = 2 * LEASE_S
 _PEERS_PER_S = 10  # heartbeats of a server in a large cluster
 
 Dialer = Callable[[str, int, str], Awaitable[socket.socket]]
@@ -41,6 +42,7 @@ class Peer:
         self.reachable = False
         self.last_error = ""
         self.heard_at = 0.0
+        self.unlisted_at: float | None = None
         self.link = PeerLink(
             f"{member.node} ({member.address}:{member.port})", lambda: self.dial(wire.CONTROL)
         )
@@ -52,6 +54,12 @@ class Peer:
     async def dial(self, channel: str) -> socket.socket:
         """An authenticated connection to this peer."""
         return await self._dial(self.member.address, self.member.port, channel)
+
+    def linger(self) -> bool:
+        """The registry does not list it: whether it is to stay, because it answers."""
+        if self.unlisted_at is None:
+            self.unlisted_at = time.monotonic()
+        return self.reachable and time.monotonic() - self.unlisted_at < _LINGER_S
 
     def hear(self, description: wire.Description) -> bool:
         """Take what the peer says of itself. Returns whether it is news."""
@@ -94,18 +102,25 @@ class Peers:
         return next((p for p in self._by_instance.values() if p.member.rank == rank), None)
 
     def set_members(self, members: Sequence[Member], own_instance: int) -> None:
-        """Take a new list of the registry."""
+        """Take a new list of the registry.
+
+        Who answers stays for a while without being listed, so that nobody is lost while all
+        register anew with a registry that has lost its data.
+        """
         listed = {m.instance: m for m in members if m.instance != own_instance}
+        ranks = {member.rank for member in members}
         gone = [
             number
             for number, peer in self._by_instance.items()
             if listed.get(number) != peer.member
+            and (number in listed or peer.member.rank in ranks or not peer.linger())
         ]
         for number in gone:
             self._end(number)
         for number, member in listed.items():
             if number not in self._by_instance:
                 self._begin(number, Peer(member, self._dial))
+            self._by_instance[number].unlisted_at = None
         if gone:
             self._changed()
 

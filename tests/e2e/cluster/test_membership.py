@@ -14,7 +14,7 @@ from e2e.cluster.nodes import Cluster, Node, cluster
 from e2e.harness import GEOMETRY, ServerProcess, eventually, path_hashes
 
 from radixshmem_core.client import RadixClient
-from radixshmem_core.cluster.registry import NameTaken
+from radixshmem_core.cluster.registry import NameTaken, open_registry
 
 _FOUND_S = 5.0  # a prefix is found again so long after its node has come back
 
@@ -27,6 +27,17 @@ def made(region_name: str, tmp_path: Path) -> Iterator[Cluster]:
 
 def _finds(node: Node, hashes: Any) -> bool:
     return node.client.query(hashes).common_hit == len(hashes)
+
+
+def _lose_registry(made: Cluster, aside: Path, *, rank_0_to: str) -> None:
+    """Put another registry in its place, where only that name has a rank."""
+    place = Path(made.registry.removeprefix("file://"))
+    registry = open_registry(f"file://{aside}")
+    assert registry.join(rank_0_to, 1, "127.0.0.1", 1).rank == 0
+    registry.leave()
+    registry.close()
+    (place / "default").rename(place / "old")
+    (aside / "default").rename(place / "default")
 
 
 def _all_find(made: Cluster, paths: list[Any]) -> bool:
@@ -73,9 +84,8 @@ def test_a_node_that_crashed_and_returned_is_found_and_finds(
     server = processes(*start)
     server.event("waiting")
     with RadixClient(name, GEOMETRY) as client:
-        rest = [path for path in kept]
         eventually(
-            lambda: all(client.query(path).common_hit == 30 for path in rest),
+            lambda: all(client.query(path).common_hit == 30 for path in kept),
             "the others' prefixes are found again",
             _FOUND_S,
         )
@@ -93,12 +103,15 @@ def test_a_node_that_returns_has_the_rank_it_had(made: Cluster) -> None:
     assert made.start(1).rank == ranks[1]
 
 
-def test_a_node_whose_rank_was_given_away_goes_on_with_another(made: Cluster) -> None:
+def test_a_node_whose_rank_was_given_away_goes_on_with_another(
+    made: Cluster, tmp_path: Path
+) -> None:
     a, b = made.start(0), made.start(1)
     path = a.put(30, seed=1)
     eventually(lambda: _finds(b, path), "it is found")
-    made.give_rank_away(a)
+    _lose_registry(made, tmp_path / "lost", rank_0_to="n2")
     other = made.start(2)
+    assert other.rank == 0
     eventually(lambda: a.rank not in (b.rank, other.rank), "a has a rank of its own")
     made.settle_reads(a, b, other)
     eventually(lambda: _all_find(made, [path]), "found under the new rank", _FOUND_S)
