@@ -12,8 +12,17 @@ import pytest
 
 from radixshmem_core.cluster import cluster as cluster_module
 from radixshmem_core.cluster.planes import DataPlane, PeerKey, Transfer
+from radixshmem_core.errors import RadixError
 
 __all__ = ["GatedPlane", "gate_planes"]
+
+
+class _Failed:
+    def poll(self) -> Literal["failed"]:
+        return "failed"
+
+    def release(self) -> None:
+        """Nothing is held."""
 
 
 class _Gated:
@@ -28,20 +37,15 @@ class _Gated:
         if self._real is None:
             if not self._gate.is_set():
                 return "pending"
-            self._real = self._begin()
+            try:
+                self._real = self._begin()
+            except RadixError:  # the peer was forgotten meanwhile
+                self._real = _Failed()
         return self._real.poll()
 
     def release(self) -> None:
         assert self._real is not None
         self._real.release()
-
-
-class _Failed:
-    def poll(self) -> Literal["failed"]:
-        return "failed"
-
-    def release(self) -> None:
-        """Nothing is held."""
 
 
 class GatedPlane:
