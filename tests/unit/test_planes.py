@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import importlib.util
@@ -11,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +21,15 @@ from typing import Any
 import pytest
 
 from radixshmem_core.cluster import planes
-from radixshmem_core.cluster.planes import PlaneMissing, builtin, devices, mooncake, nixl
-from radixshmem_core.cluster.planes.base import RemoteMemory, checked_blocks
+from radixshmem_core.cluster.planes import (
+    PlaneMissing,
+    builtin,
+    devices,
+    mooncake,
+    nixl,
+    nixl_agent,
+)
+from radixshmem_core.cluster.planes.base import Memory, RemoteMemory, checked_blocks
 from radixshmem_core.errors import RadixError
 from radixshmem_core.store import SlotPoolConfig, SlotStore, SlotStoreConfig
 
@@ -72,9 +81,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def stand_in(name: str) -> Callable[..., Any]:
-        def make(_memory: object, config: Config | None = None, *_: object) -> Any:
+        def make(*arguments: object) -> Any:
             names.append(name)
-            if isinstance(config, Config) and config.transfer_ip == "192.0.2.1":
+            if any(getattr(each, "transfer_ip", "") == "192.0.2.1" for each in arguments):
                 raise RadixError(f"no {name} at 192.0.2.1")
             return types.SimpleNamespace(name=name)
 
@@ -251,8 +260,8 @@ def test_options_of_ucx(
 ) -> None:
     rdma()
     environment: dict[str, str] = {}
-    monkeypatch.setattr(nixl.os, "environ", environment)
-    nixl._set_environment(config, config.transfer_ip or "127.0.0.1")
+    monkeypatch.setattr(nixl_agent.os, "environ", environment)
+    nixl_agent.set_environment(config, config.transfer_ip or "127.0.0.1")
     assert environment.pop("UCX_LOG_FILE") == "stderr"
     assert environment.pop("UCX_LOG_LEVEL") == "error"
     assert environment == options
@@ -263,14 +272,57 @@ def test_options_of_ucx_with_rdma(
 ) -> None:
     rdma("mlx5_0", "mlx5_1")
     environment = {"UCX_LOG_LEVEL": "info"}  # what the user has set stays
-    monkeypatch.setattr(nixl.os, "environ", environment)
-    nixl._set_environment(Config(transfer_dev=("mlx5_0", "mlx5_1"), transfer_protocol="rdma"), "")
+    monkeypatch.setattr(nixl_agent.os, "environ", environment)
+    nixl_agent.set_environment(
+        Config(transfer_dev=("mlx5_0", "mlx5_1"), transfer_protocol="rdma"), ""
+    )
     assert environment == {
         "UCX_LOG_LEVEL": "info",
         "UCX_LOG_FILE": "stderr",
         "UCX_TLS": "rc",
         "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1",
     }
+
+
+# ---------------------------------------------------------------- first contacts of mooncake
+
+
+def test_first_contact_without_an_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mooncake, "_CONTACT_S", 0.05)
+    with contextlib.ExitStack() as stack:
+        silent, other = (
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)
+        )
+        waiting, spared = (
+            stack.enter_context(socket.create_connection(each.getsockname()))
+            for each in (silent, other)
+        )
+        waiting.settimeout(30)
+        answered = threading.Event()
+        endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
+        watcher = threading.Thread(target=mooncake._watch, args=(endpoint, answered))
+        watcher.start()
+        assert waiting.recv(1) == b""  # as if the peer had closed it
+        answered.set()
+        watcher.join()
+        spared.sendall(b"still there")
+        with other.accept()[0] as arrived:
+            assert arrived.recv(11) == b"still there"
+
+
+def test_ignored_port_is_told(
+    monkeypatch: pytest.MonkeyPatch, rdma: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    rdma()
+    monkeypatch.setattr(mooncake.os, "environ", environment := {"MC_LOG_LEVEL": "INFO"})
+    refusing = types.SimpleNamespace(initialize=lambda *_: -1)
+    engine = types.SimpleNamespace(TransferEngine=lambda: refusing)
+    monkeypatch.setattr(mooncake.importlib, "import_module", lambda _: engine)
+    with pytest.raises(RadixError, match=r"mooncake does not start at 127\.0\.0\.1 over tcp"):
+        mooncake._start_engine(Config(transfer_port=17000), "127.0.0.1", Memory(0, 0))
+    assert "transfer_port 17000 is ignored: mooncake picks its ports" in caplog.text
+    assert environment["MC_FORCE_TCP"] == "1"
+    assert environment["MC_LOG_LEVEL"] == "INFO"  # what the user has set stays
 
 
 # ---------------------------------------------------------------- metadata and blocks

@@ -8,12 +8,10 @@ import logging
 import socket
 from collections.abc import Callable
 
-import numpy as np
-
 from ...errors import RadixError
 from ...regions import Regions
 from . import builtin, mooncake, nixl
-from .base import DataPlane, Memory, PeerKey, PlaneConfig, PlaneMissing, Transfer
+from .base import DataPlane, PeerKey, PlaneConfig, PlaneMissing, Transfer
 
 __all__ = [
     "BACKENDS",
@@ -89,11 +87,9 @@ def _open(
 ) -> DataPlane:
     store, identity = regions.store, regions.identity
     assert store is not None
-    if backend == "builtin":
-        hugepage_path = identity.hugepage_path
-        return builtin.BuiltinPlane(regions.index, identity.name, store, hugepage_path, dial)
-    memory = Memory(np.frombuffer(store.data_view(), np.uint8).ctypes.data, store.data_bytes)
     if backend == "mooncake":
-        return mooncake.MooncakePlane(memory, config, address)
-    assert backend == "nixl", backend
-    return nixl.NixlPlane(memory, config, address)
+        return mooncake.MooncakePlane(store, config, address)
+    if backend == "nixl":
+        return nixl.NixlPlane(store, identity.hugepage_path, config, address)
+    assert backend == "builtin", backend
+    return builtin.BuiltinPlane(regions.index, identity.name, store, identity.hugepage_path, dial)

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import RadixError
+from ...store import SlotStore
 
 __all__ = [
     "Blocks",
@@ -59,6 +60,11 @@ class Memory(NamedTuple):
 
     address: int
     data_bytes: int
+
+    @staticmethod
+    def of(store: SlotStore) -> Memory:
+        """Requires: the store is closed later than whoever uses this."""
+        return Memory(np.frombuffer(store.data_view(), np.uint8).ctypes.data, store.data_bytes)
 
 
 class Transfer(Protocol):

@@ -8,8 +8,9 @@ The engine is driven so that its answers mean what `base` promises:
   their own, and then give up on reads that may still arrive.) The engine ends a read by itself when
   nothing has arrived for MC_TCP_PROGRESS_TIMEOUT_SEC.
 - The first contact with a peer asks for its metadata, holding the engine's lock; a stopped peer
-  makes that last a minute. So a thread of ours probes the peer first, which holds no lock, and
-  meanwhile its transfers are pending and everybody else's go on.
+  would make that last a minute. So a thread of ours probes the peer first, which holds no lock, and
+  meanwhile its transfers are pending and everybody else's go on. Another one cuts the connection
+  when there is no answer: a peer that stops just after the probe delays others by 2 s at most.
 - What the engine knows of an address it never asks again. So a server that comes back with the very
   port of an earlier one (1 in 2,000, and not within a minute) is refused: its bytes would be asked
   of whoever has the old data port now.
@@ -20,12 +21,14 @@ writes from anybody who reaches them: see docs/data_planes.md.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import importlib.util
 import logging
 import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -33,6 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...errors import RadixError
+from ...store import SlotStore
 from .base import (
     Blocks,
     Memory,
@@ -51,6 +55,7 @@ _INSTALL = "run: pip install 'radixshmem[mooncake]' (or scripts/build_mooncake.s
 _LIBRARIES = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1"}  # not in the wheel
 _DEFAULTS = {
     "MC_LOG_LEVEL": "ERROR",
+    "MC_HANDSHAKE_CONNECT_TIMEOUT": "2",
     # A read without progress has failed. The batch calls' own timeout plays no part.
     "MC_TCP_PROGRESS_TIMEOUT_SEC": "5",
     "MC_TCP_STATUS_TIMEOUT_SEC": "5",
@@ -60,7 +65,9 @@ _DEFAULTS = {
     "MC_TCP_ADMISSION_TIMEOUT_MS": "600000",
 }
 _NO_BATCH = (0, 2**64 - 1)
-_CLOSE_S = 70.0  # longer than the minute that a stopped peer can hold a probe
+_CONTACT_S = 2.0  # for the first answer of a peer
+_CUT_AGAIN_S = 0.2
+_CLOSE_S = 10.0  # longer than a first contact lasts, and than a read without progress
 _CLOSE_POLL_S = 0.005
 
 _log = logging.getLogger(__name__)
@@ -114,10 +121,10 @@ class MooncakePlane:
 
     name = "mooncake"
 
-    def __init__(self, memory: Memory, config: PlaneConfig, address: str) -> None:
+    def __init__(self, store: SlotStore, config: PlaneConfig, address: str) -> None:
         """`address`: where peers reach this server, unless config names a transfer_ip."""
         host = config.transfer_ip or address
-        self._memory = memory
+        self._memory = memory = Memory.of(store)
         self._engine: Any = _start_engine(config, host, memory)
         engine = f"{host}:{self._engine.get_rpc_port()}/{secrets.token_hex(8)}".encode()
         remote = RemoteMemory(self.name, memory.address, memory.data_bytes, engine)
@@ -240,8 +247,8 @@ class MooncakePlane:
         self._users += 1
         return self._engine
 
-    def _submit(self, transfer: _Transfer, engine: Any) -> None:
-        """Requires: the caller is counted in _users."""
+    def _submit(self, transfer: _Transfer, engine: Any) -> bool:
+        """Whether the engine knows the peer. Requires: the caller is counted in _users."""
         remote = (transfer.blocks.remote + transfer.peer.remote.address).tolist()
         local = (transfer.blocks.local + self._memory.address).tolist()
         lengths = transfer.blocks.lengths.tolist()
@@ -259,13 +266,17 @@ class MooncakePlane:
                 transfer.batches = batches
                 transfer.stage = "posted"
                 self._users -= 1
+        return len(batches) > 0
 
     def _open(self, peer: _Peer, engine: Any) -> None:
-        """In a thread: the first contact with a peer, which waits for as long as it is stopped."""
+        """In a thread: the first contact with a peer."""
         opened = False
+        answered = threading.Event()
+        threading.Thread(target=_watch, args=(peer.endpoint, answered), daemon=True).start()
         try:
             opened = engine.send_probe(peer.endpoint) == 0 and self._first_read(peer, engine)
         finally:
+            answered.set()
             with self._lock:
                 peer.opening = False
                 peer.open = opened
@@ -285,15 +296,37 @@ class MooncakePlane:
             self._users += 1
             self._first_contacts += 1
         try:
-            self._submit(first, engine)
+            return self._submit(first, engine)
         finally:
             with self._lock:
                 self._first_contacts -= 1
-        return bool(first.batches)
 
 
 def _endpoint(remote: RemoteMemory) -> str:
     return remote.engine.decode("utf-8", "replace").split("/")[0]
+
+
+def _watch(endpoint: str, answered: threading.Event) -> None:
+    """In a thread: end a first contact that stays without an answer."""
+    host, _, port = endpoint.rpartition(":")
+    pause = _CONTACT_S
+    while not answered.wait(pause):
+        pause = _CUT_AGAIN_S
+        with contextlib.suppress(OSError):  # no address of that name: no contact either
+            for address in {info[4][0] for info in socket.getaddrinfo(host, port)}:
+                _cut(str(address), int(port))
+
+
+def _cut(address: str, port: int) -> None:
+    """Shut down the connections of this process to there, whichever library has made them."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            # A duplicate: what is shut down is what was looked at, whoever closes the original.
+            with socket.fromfd(int(name), socket.AF_INET, socket.SOCK_STREAM) as connection:
+                if connection.getpeername()[:2] == (address, port):
+                    connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue  # gone, not connected, or no socket
 
 
 def _start_engine(config: PlaneConfig, host: str, memory: Memory) -> Any:

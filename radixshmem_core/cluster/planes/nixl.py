@@ -3,27 +3,22 @@
 """The data plane over NIXL with its UCX backend.
 
 The metadata of a peer travels in our control messages; UCX listens by itself, see
-docs/data_planes.md. A thread of ours does all calls into the agent, because
+docs/data_planes.md. A thread of ours does all calls into the agent that reads, because
 
 - a post between processes of one host copies in the calling thread, and a look at one transfer
   moves the bytes of all, for as long as there are any;
 - a remote agent that is removed makes NIXL call its transfers failed while their bytes still
   arrive. So a peer that is forgotten is removed only when its transfers are over.
 
-The agent is made with the bindings, not with NIXL's own Python class, whose progress thread spins:
-a core of every server for nothing. Ours waits for events, and looks every millisecond.
+Over tcp another process serves our slots: see nixl_target.
 """
 
 from __future__ import annotations
 
-import ctypes
-import importlib
-import importlib.util
+import atexit
 import logging
-import os
 import threading
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import RadixError
+from ...store import SlotStore
 from .base import (
     Blocks,
     Memory,
@@ -42,36 +38,17 @@ from .base import (
     TransferState,
     checked_blocks,
 )
-from .devices import chosen_protocol, interface_of, rdma_devices
+from .devices import chosen_protocol
+from .nixl_agent import bindings, set_environment, start_agent, why_missing
+from .nixl_target import Target
 
 __all__ = ["NixlPlane", "why_missing"]
 
-_INSTALL = "run: pip install --no-deps nixl-cu12 (or scripts/build_nixl.sh)"  # torch is not needed
-_PACKAGES = ("nixl_cu13", "nixl_cu12", "nixl")
-_LIBRARIES = {"libssl.so.3": "libssl3"}  # not in the wheel
-_PROGRESS_US = 1000
-_PORTS = 16  # from transfer_port on
 _FIRST_LOOK_S = 50e-6
 _LAST_LOOK_S = 5e-3
 _STOP_S = 30.0
 
 _log = logging.getLogger(__name__)
-
-
-def _package() -> str:
-    return next((name for name in _PACKAGES if importlib.util.find_spec(name) is not None), "")
-
-
-def why_missing() -> str:
-    """What is missing to use this plane, with the command that brings it; empty: nothing."""
-    if not _package():
-        return f"none of the packages {', '.join(_PACKAGES)} is installed; {_INSTALL}"
-    for library, package in _LIBRARIES.items():
-        try:
-            ctypes.CDLL(library)
-        except OSError:
-            return f"nixl needs {library}; run: apt-get install {package}"
-    return ""
 
 
 @dataclass(eq=False)
@@ -101,17 +78,20 @@ class NixlPlane:
 
     name = "nixl"
 
-    def __init__(self, memory: Memory, config: PlaneConfig, address: str) -> None:
+    def __init__(
+        self, store: SlotStore, hugepage_path: str, config: PlaneConfig, address: str
+    ) -> None:
         """`address`: where peers reach this server, unless config names a transfer_ip."""
         missing = why_missing()
         if missing:
             raise PlaneMissing(missing)
-        _set_environment(config, config.transfer_ip or address)
-        self._memory = memory
-        self._nixl: Any = importlib.import_module(f"{_package()}._bindings")
-        self._agent: Any = _start_agent(self._nixl, memory)
-        remote = RemoteMemory(self.name, *memory, self._agent.getLocalMD())
-        self._metadata = remote.encode()
+        set_environment(config, config.transfer_ip or address)
+        self._memory = Memory.of(store)
+        self._nixl: Any = bindings()
+        self._agent: Any = start_agent(self._memory)
+        self._own = RemoteMemory(self.name, *self._memory, self._agent.getLocalMD())
+        over_tcp = chosen_protocol(config) == "tcp"
+        self._target = Target(store.name, hugepage_path) if over_tcp else None
         self._changed = threading.Condition()  # guards the four below
         self._peers: dict[PeerKey, _Peer] = {}
         self._forgotten: list[_Peer] = []
@@ -119,9 +99,14 @@ class NixlPlane:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="radixshmem-nixl", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # UCX does not survive the interpreter's end
 
     def local_metadata(self) -> bytes:
-        return self._metadata
+        """Changes when the process that serves had to be started again."""
+        if self._target is None:
+            return self._own.encode()
+        address, agent = self._target.serving()
+        return RemoteMemory(self.name, address, self._memory.data_bytes, agent).encode()
 
     def connect(self, peer: PeerKey, metadata: bytes) -> None:
         remote = RemoteMemory.decode(self.name, metadata)
@@ -166,9 +151,12 @@ class NixlPlane:
         return transfer
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         with self._changed:
             self._closed = True
             self._changed.notify()
+        if self._target is not None:
+            self._target.close()
         self._thread.join(_STOP_S)
         if self._thread.is_alive():
             raise RadixError(f"nixl does not end within {_STOP_S:.0f} s; end the process")
@@ -277,42 +265,3 @@ class NixlPlane:
         self._agent = None  # the last reference: its end stops UCX, and so every read
         for transfer in left:
             transfer.state = "failed"
-
-
-def _set_environment(config: PlaneConfig, address: str) -> None:
-    """UCX reads its options from there; what the user has set stays."""
-    protocol = chosen_protocol(config)
-    options = {"UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}  # not on stdout
-    if config.transfer_protocol:
-        options["UCX_TLS"] = "rc" if protocol == "rdma" else "tcp"
-    if config.transfer_port:
-        options["UCX_TCP_PORT_RANGE"] = (
-            f"{config.transfer_port}-{config.transfer_port + _PORTS - 1}"
-        )
-    if config.transfer_dev:
-        present = rdma_devices()
-        options["UCX_NET_DEVICES"] = ",".join(
-            f"{device}:1" if device in present else device for device in config.transfer_dev
-        )
-    elif protocol == "tcp" and (interface := interface_of(address)):
-        options["UCX_NET_DEVICES"] = interface
-    for name, value in options.items():
-        os.environ.setdefault(name, value)
-
-
-def _start_agent(nixl: Any, memory: Memory) -> Any:
-    options = nixl.nixlAgentConfig()
-    options.useProgThread = True  # peers read without this process doing anything
-    options.pthrDelay = _PROGRESS_US
-    options.syncMode = nixl.NIXL_THREAD_SYNC_NONE
-    try:
-        agent = nixl.nixlAgent(f"radixshmem-{uuid.uuid4()}", options)
-        backend = agent.createBackend("UCX", {})
-        region = nixl.nixlRegDList(nixl.DRAM_SEG, [(memory.address, memory.data_bytes, 0, "")])
-        agent.registerMem(region, [backend])
-    except Exception as error:  # the bindings' own exceptions have no common base
-        raise RadixError(
-            f"nixl does not start with UCX over {memory.data_bytes} bytes of slots: {error}; for "
-            "RDMA raise the memlock limit (ulimit -l unlimited)"
-        ) from error
-    return agent

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from e2e.harness import DEADLINE_S, Process
+import pytest
+from e2e.harness import DEADLINE_S, Process, eventually
 
 from radixshmem_core.store import SlotStore
 
@@ -29,13 +32,17 @@ class Case:
     backend: str
     protocol: str = ""
     one_sided: bool = False  # here, on one host: reads go on while the peer is stopped
-    fragile: bool = False  # UCX over tcp ends the owner when a reader goes with reads in flight
 
     def __str__(self) -> str:
         return f"{self.backend}-{self.protocol}" if self.protocol else self.backend
 
 
-CASES = [Case("mooncake", "tcp"), Case("nixl", one_sided=True), Case("nixl", "tcp", fragile=True)]
+CASES = [
+    Case("mooncake", "tcp"),
+    Case("nixl", "tcp"),
+    # Between processes of one host; the tests of pulls use it too.
+    pytest.param(Case("nixl", one_sided=True), marks=pytest.mark.slow),
+]
 
 
 class Failed(Exception):
@@ -60,6 +67,22 @@ class Node(Process):
     def started(self) -> Node:
         self.line()
         return self
+
+    def children(self) -> list[int]:
+        """Processes of the plane's own."""
+        lists = [path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/children")]
+        return [int(word) for text in lists for word in text.split()]
+
+    def signal(self, number: int) -> None:
+        for pid in [*self.children(), self.pid]:
+            os.kill(pid, number)
+
+    def kill_only(self) -> None:
+        children = self.children()
+        self.signal(signal.SIGKILL)
+        super().kill_only()
+        for pid in children:
+            eventually(lambda pid=pid: not Path(f"/proc/{pid}/exe").exists(), f"{pid} is dead")
 
     def kill(self) -> None:
         super().kill()

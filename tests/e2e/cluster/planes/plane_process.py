@@ -59,7 +59,9 @@ class Node:
         self._bytes[:] = self._model
         self._transfers: dict[str, Transfer] = {}
         config = Config(backend, protocol)
-        regions: Any = types.SimpleNamespace(store=self._store, identity=None)
+        regions: Any = types.SimpleNamespace(
+            store=self._store, identity=types.SimpleNamespace(hugepage_path="")
+        )
         self._plane, self._reason = open_plane(config, regions, "127.0.0.1", no_dial)
 
     def metadata(self) -> dict[str, Any]:

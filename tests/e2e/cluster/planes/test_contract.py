@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import base64
 import signal
+import time
 
 import pytest
+from e2e.harness import DEADLINE_S
 
 from .conftest import FIRST, SECOND, Trio
 from .nodes import SLOTS_BYTES, Blocks, Case, Failed, Node, Start, spread
@@ -152,6 +154,17 @@ def test_use_after_close(start: Start) -> None:
 # ---------------------------------------------------------------- peers that stop, die, return
 
 
+def _fetch_again(reader: Node, peer: tuple[int, int], owner: Node, blocks: Blocks) -> None:
+    """Read from an owner that has lost a reader: it may have to be known anew."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (state := reader.finish(reader.read(peer, blocks))) == "failed":
+        assert time.monotonic() < deadline
+        reader.connect(peer, owner)
+    assert state == "done"
+    reader.expect(owner, blocks)
+    assert reader.wrong_bytes() == 0
+
+
 def _see_pending(reader: Node, transfer: str, case: Case) -> bool:
     """Whether `transfer` waits for its stopped peer."""
     state = reader.finish(transfer, BRIEFLY_S)
@@ -272,7 +285,23 @@ def test_nothing_arrives_after_close(case: Case, trio: Trio, start: Start) -> No
     assert states <= {"failed"}
     reader.do("do_not_care", blocks=BIG)
     owner.signal(signal.SIGCONT)
-    if not case.fragile:
-        # The owner runs, and has sent all that it has to send by the time that this has come.
-        trio.reader.fetch(THIRD, owner, BIG)
+    # The owner runs, and has sent all that it has to send by the time that this has come.
+    _fetch_again(trio.reader, THIRD, owner, BIG)
     assert reader.wrong_bytes() == 0
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_readers_that_die_do_not_disturb_the_owner(trio: Trio, start: Start, stopped: bool) -> None:
+    owner = start(11)
+    trio.reader.connect(THIRD, owner)
+    reader = start(0)
+    reader.connect(THIRD, owner)
+    assert reader.finish(reader.read(THIRD, [[0], [0], [4096]])) == "done"
+    if stopped:
+        owner.signal(signal.SIGSTOP)
+    for _ in range(3):
+        reader.read(THIRD, BIG)
+    reader.kill_only()
+    owner.signal(signal.SIGCONT)
+    _fetch_again(trio.reader, THIRD, owner, BIG)
+    assert owner.wrong_bytes() == 0
