@@ -2,32 +2,30 @@
 # Copyright The radixshmem authors
 """The built-in data plane: slots are read the way indexes are, shared memory first, then streams.
 
-A peer has a few readers, each with one batch at a time in a thread of the pool; a transfer is split
-over the readers that are free. What one reader cannot do is an error of that peer alone.
+A transfer is cut into pieces, which the readers of its peer take in turn: large ones flow over
+several at once. A reader that breaks is dropped, and its piece given to another one.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ... import _core
 from ...errors import RadixError, ServerNotReady
 from ...store import SlotStore
-from .base import PeerKey
+from .base import Blocks, PeerKey
+from .readers import Piece, PiecewiseTransfer, Reader, Readers
 
 __all__ = ["BuiltinPlane"]
 
-_READERS_PER_PEER = 2
-_THREADS = 4
-_READ_TIMEOUT_MS = 30_000  # the caller's deadline is shorter; then the transfer ends late
+_PIECE_BYTES = 4 << 20
+_MAX_READ_BYTES = 32 << 20  # a transport refuses more than twice that
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -38,29 +36,6 @@ class _Metadata(msgspec.Struct, frozen=True):
     data_name: str
     hugepage_path: str
     nonce: int
-
-
-@dataclass
-class _Peer:
-    metadata: _Metadata
-    idle: list[_core.PeerSlots] = field(default_factory=list)
-    made: int = 0
-
-
-class _Transfer:
-    def __init__(self, future: concurrent.futures.Future[None]) -> None:
-        self._future = future
-        self.error = ""
-
-    def poll(self) -> Literal["done", "pending", "failed"]:
-        if not self._future.done():
-            return "pending"
-        error = self._future.exception()
-        self.error = "" if error is None else str(error)
-        return "done" if error is None else "failed"
-
-    def release(self) -> None:
-        """Nothing is held."""
 
 
 class BuiltinPlane:
@@ -80,24 +55,41 @@ class BuiltinPlane:
         self._own = _Metadata(index_name, index.incarnation, store.name, hugepage_path, store.nonce)
         self._memory = store.data_view()
         self._dial = dial
-        self._peers: dict[PeerKey, _Peer] = {}
-        self._guard = threading.Condition()
-        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "radix-server-slots")
+        self._peers: dict[PeerKey, tuple[_Metadata, Readers]] = {}
+        self._guard = threading.Lock()
+        self._forgotten: list[Readers] = []
+        self._closed = False
 
     def local_metadata(self) -> bytes:
         return msgspec.msgpack.encode(self._own)
 
     def connect(self, peer: PeerKey, metadata: bytes) -> None:
         """Remember where it is; readers are made with the first transfer."""
-        told = msgspec.msgpack.decode(metadata, type=_Metadata)
+        try:
+            told = msgspec.msgpack.decode(metadata, type=_Metadata)
+        except msgspec.MsgspecError as error:
+            raise RadixError(f"the metadata of rank {peer.rank} cannot be read: {error}") from None
         with self._guard:
+            if self._closed:
+                raise RadixError("this data plane is closed")
             known = self._peers.get(peer)
-            if known is None or known.metadata != told:
-                self._peers[peer] = _Peer(told)
+            if known is None or known[0] != told:
+                self._forget(peer)
+                name = f"radix-server-slots-{peer.rank}"
+                readers = Readers(name, self._memory, lambda: self._open(peer.rank, told))
+                self._peers[peer] = told, readers
 
     def forget(self, peer: PeerKey) -> None:
+        """Its transfers in flight fail."""
         with self._guard:
-            self._peers.pop(peer, None)
+            self._forget(peer)
+
+    def _forget(self, peer: PeerKey) -> None:
+        known = self._peers.pop(peer, None)
+        if known is not None:
+            known[1].end()
+            self._forgotten = [readers for readers in self._forgotten if readers.alive]
+            self._forgotten.append(known[1])
 
     def read(
         self,
@@ -105,68 +97,56 @@ class BuiltinPlane:
         remote_offsets: Sequence[int],
         local_offsets: Sequence[int],
         lengths: Sequence[int],
-    ) -> _Transfer:
+    ) -> PiecewiseTransfer:
         with self._guard:
             known = self._peers.get(peer)
         if known is None:
-            raise RadixError(f"peer {peer} is not connected to the data plane")
-        job = self._threads.submit(
-            self._transfer,
-            peer,
-            known,
-            np.asarray(remote_offsets, np.uint64),
-            np.asarray(local_offsets, np.uint64),
-            np.asarray(lengths, np.uint64),
-        )
-        return _Transfer(job)
+            raise RadixError(f"rank {peer.rank} is not connected to this data plane")
+        offsets = (np.asarray(remote_offsets, np.int64), np.asarray(local_offsets, np.int64))
+        pieces = list(_cut(Blocks(*offsets, np.asarray(lengths, np.int64))))
+        transfer = PiecewiseTransfer(len(pieces))
+        known[1].take([Piece(transfer, blocks) for blocks in pieces])
+        return transfer
 
     def close(self) -> None:
-        """Waits for the transfers in flight."""
-        self._threads.shutdown(cancel_futures=True)
-        self._peers.clear()
-
-    def _transfer(
-        self,
-        key: PeerKey,
-        peer: _Peer,
-        remote: np.ndarray,
-        local: np.ndarray,
-        lengths: np.ndarray,
-    ) -> None:
-        reader = self._take(key, peer)
-        try:
-            reader.read(self._memory, remote, local, lengths, _READ_TIMEOUT_MS)
-        finally:
-            self._give_back(peer, reader)
-
-    def _take(self, key: PeerKey, peer: _Peer) -> _core.PeerSlots:
+        """Ends the transfers in flight."""
         with self._guard:
-            while not peer.idle and peer.made >= _READERS_PER_PEER:
-                self._guard.wait()
-            if peer.idle:
-                return peer.idle.pop()
-            peer.made += 1
-        try:
-            return self._make(key, peer.metadata)
-        except BaseException:
-            with self._guard:
-                peer.made -= 1
-                self._guard.notify()
-            raise
+            self._closed = True
+            for peer in list(self._peers):
+                self._forget(peer)
+            forgotten, self._forgotten = self._forgotten, []
+        for readers in forgotten:
+            readers.join()
 
-    def _give_back(self, peer: _Peer, reader: _core.PeerSlots) -> None:
-        with self._guard:
-            if reader.broken:
-                peer.made -= 1
-            else:
-                peer.idle.append(reader)
-            self._guard.notify()
-
-    def _make(self, key: PeerKey, told: _Metadata) -> _core.PeerSlots:
+    def _open(self, rank: int, told: _Metadata) -> Reader:
         try:
-            return _core.PeerSlots.shm(
+            slots = _core.PeerSlots.shm(
                 told.index_name, told.incarnation, told.data_name, told.hugepage_path, told.nonce
             )
+            return Reader(slots, None)
         except ServerNotReady:
-            with self._dial(key.rank) as stream:
-                return _core.PeerSlots.tcp(stream.detach())
+            with self._dial(rank) as stream:
+                kept = stream.dup()
+                return Reader(_core.PeerSlots.tcp(stream.detach()), kept)
+
+
+def _cut(blocks: Blocks) -> Iterator[Blocks]:
+    """Pieces of about _PIECE_BYTES, of reads that every transport takes."""
+    if len(blocks.lengths) and blocks.lengths.max() > _MAX_READ_BYTES:
+        blocks = _smaller(blocks)
+    ends = np.cumsum(blocks.lengths)
+    at = 0
+    while at < len(ends):
+        begin = ends[at] - blocks.lengths[at]
+        end = max(at + 1, int(np.searchsorted(ends, begin + _PIECE_BYTES, "right")))
+        yield Blocks(blocks.remote[at:end], blocks.local[at:end], blocks.lengths[at:end])
+        at = end
+
+
+def _smaller(blocks: Blocks) -> Blocks:
+    counts = -(-blocks.lengths // _MAX_READ_BYTES)
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    begin: npt.NDArray[np.int64] = number * _MAX_READ_BYTES
+    lengths = np.minimum(np.repeat(blocks.lengths, counts) - begin, _MAX_READ_BYTES)
+    remote, local = (np.repeat(offsets, counts) + begin for offsets in blocks[:2])
+    return Blocks(remote, local, lengths)
