@@ -25,6 +25,7 @@ from pathlib import Path
 import workload
 from adapter_rows import sglang_rows, vllm_rows
 from byte_rows import copy_rows, hash_rows
+from cluster_rows import cluster_rows
 from coprocess import RadixBench
 from core_rows import core_rows
 from index_rows import evict_rows, peer_rows
@@ -124,6 +125,7 @@ GROUPS: dict[str, Callable[[Context], list[Row]]] = {
     "hash": _hash,
     "copy": lambda c: copy_rows(c.rounds),
     "repair": lambda c: repair_rows(c.load),
+    "cluster": lambda c: cluster_rows(c.executable, c.rounds),
     "vllm": lambda c: vllm_rows(c.vllm_python, c.rounds),
     "sglang": lambda c: sglang_rows(c.sglang_python, c.rounds),
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench/index_rows.h"
+#include "bench/loopback_row.h"
 #include "bench/machine_rows.h"
 #include "bench/row.h"
 
@@ -111,6 +112,7 @@ int run(int argc, char** argv) {
     added = add_index_rows(arguments.workload, rows);
   }
   if (!added.ok()) return failed(added.error());
+  add_loopback_row(rows);
   return arguments.samples == 0 ? serve(rows) : take_all(rows, arguments.samples);
 }
 
