@@ -12,8 +12,14 @@
 namespace radixshmem {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kRounds = 2;
+#else
+constexpr int kRounds = 6;
+#endif
+
 int rounds() {
-  return std::getenv("RADIX_TEST_FULL") != nullptr ? 200 : 6;
+  return std::getenv("RADIX_TEST_FULL") != nullptr ? 200 : kRounds;
 }
 
 std::uint32_t new_seed() {
