@@ -264,6 +264,7 @@ def test_options_of_ucx(
     nixl_agent.set_environment(config, config.transfer_ip or "127.0.0.1")
     assert environment.pop("UCX_LOG_FILE") == "stderr"
     assert environment.pop("UCX_LOG_LEVEL") == "error"
+    assert environment.pop("UCX_MODULES") == "^ib"
     assert environment == options
 
 

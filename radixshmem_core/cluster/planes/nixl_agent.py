@@ -52,6 +52,9 @@ def set_environment(config: PlaneConfig, address: str) -> None:
     """UCX reads its options from there; what the user has set stays."""
     protocol = chosen_protocol(config)
     options = {"UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}  # not on stdout
+    if protocol == "tcp":
+        # Beside the system's libibverbs the one of the wheel crashes when the process exits.
+        options["UCX_MODULES"] = "^ib"
     if config.transfer_protocol:
         options["UCX_TLS"] = "rc" if protocol == "rdma" else "tcp"
     if config.transfer_port:

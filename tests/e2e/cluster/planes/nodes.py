@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,11 @@ class Node(Process):
             raise Failed(answer["error"], answer["text"])
         return answer
 
+    def end_input(self) -> None:
+        """Lets the program come to its end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     @property
     def metadata(self) -> str:
         return str(self.do("metadata")["metadata"])
@@ -115,6 +121,16 @@ class Node(Process):
 
     def wrong_bytes(self) -> int:
         return int(self.do("wrong_bytes")["wrong"])
+
+    def fetch_at_last(self, peer: tuple[int, int], owner: Node, blocks: Blocks) -> None:
+        """Fetch from an owner that has been in trouble: it may have to be known anew."""
+        deadline = time.monotonic() + DEADLINE_S
+        while (state := self.finish(self.read(peer, blocks))) == "failed":
+            assert time.monotonic() < deadline
+            self.connect(peer, owner)
+        assert state == "done"
+        self.expect(owner, blocks)
+        assert self.wrong_bytes() == 0
 
     def fetch(self, peer: tuple[int, int], owner: Node, blocks: Blocks) -> None:
         """Read, and see that exactly these bytes have arrived."""

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import base64
 import signal
-import time
 
 import pytest
-from e2e.harness import DEADLINE_S
 
 from .conftest import FIRST, SECOND, Trio
 from .nodes import SLOTS_BYTES, Blocks, Case, Failed, Node, Start, spread
@@ -154,17 +152,6 @@ def test_use_after_close(start: Start) -> None:
 # ---------------------------------------------------------------- peers that stop, die, return
 
 
-def _fetch_again(reader: Node, peer: tuple[int, int], owner: Node, blocks: Blocks) -> None:
-    """Read from an owner that has lost a reader: it may have to be known anew."""
-    deadline = time.monotonic() + DEADLINE_S
-    while (state := reader.finish(reader.read(peer, blocks))) == "failed":
-        assert time.monotonic() < deadline
-        reader.connect(peer, owner)
-    assert state == "done"
-    reader.expect(owner, blocks)
-    assert reader.wrong_bytes() == 0
-
-
 def _see_pending(reader: Node, transfer: str, case: Case) -> bool:
     """Whether `transfer` waits for its stopped peer."""
     state = reader.finish(transfer, BRIEFLY_S)
@@ -286,7 +273,7 @@ def test_nothing_arrives_after_close(case: Case, trio: Trio, start: Start) -> No
     reader.do("do_not_care", blocks=BIG)
     owner.signal(signal.SIGCONT)
     # The owner runs, and has sent all that it has to send by the time that this has come.
-    _fetch_again(trio.reader, THIRD, owner, BIG)
+    trio.reader.fetch_at_last(THIRD, owner, BIG)
     assert reader.wrong_bytes() == 0
 
 
@@ -303,5 +290,5 @@ def test_readers_that_die_do_not_disturb_the_owner(trio: Trio, start: Start, sto
         reader.read(THIRD, BIG)
     reader.kill_only()
     owner.signal(signal.SIGCONT)
-    _fetch_again(trio.reader, THIRD, owner, BIG)
+    trio.reader.fetch_at_last(THIRD, owner, BIG)
     assert owner.wrong_bytes() == 0

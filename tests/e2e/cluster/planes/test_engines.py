@@ -32,7 +32,7 @@ def test_first_contact_with_a_silent_peer_fails_and_is_tried_again(
     owner.signal(signal.SIGSTOP)
     assert reader.finish(reader.read(PEER, BIG)) == "failed"
     owner.signal(signal.SIGCONT)
-    reader.fetch(PEER, owner, BIG)
+    reader.fetch_at_last(PEER, owner, BIG)
 
 
 @mooncake
@@ -47,7 +47,7 @@ def test_read_without_progress_fails(
     assert reader.finish(reader.read(PEER, BIG)) == "failed"
     reader.do("do_not_care", blocks=BIG)
     owner.signal(signal.SIGCONT)
-    reader.fetch(PEER, owner, BIG)
+    reader.fetch_at_last(PEER, owner, BIG)
 
 
 @mooncake
@@ -70,8 +70,7 @@ def test_process_that_serves_is_started_again(case: Case, start: Start) -> None:
     (serving,) = owner.children()
     os.kill(serving, signal.SIGKILL)
     eventually(lambda: owner.children() not in ([], [serving]), "another one is there")
-    reader.connect(PEER, owner)  # its metadata is new
-    reader.fetch(PEER, owner, BIG)
+    reader.fetch_at_last(PEER, owner, BIG)  # its metadata is new
 
 
 @nixl
@@ -80,3 +79,10 @@ def test_process_that_serves_ends_with_its_server(case: Case, start: Start) -> N
     (serving,) = owner.children()
     os.kill(owner.pid, signal.SIGKILL)
     eventually(lambda: not os.path.exists(f"/proc/{serving}/exe"), "it has ended too")
+
+
+@nixl
+def test_process_ends_cleanly(case: Case, start: Start) -> None:
+    node = start(1)
+    node.end_input()
+    assert node.wait() == 0
