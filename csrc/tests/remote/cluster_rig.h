@@ -133,7 +133,9 @@ class ClusterRig final {
   [[nodiscard]] ClusterNode& node(std::size_t i) { return *nodes_[i]; }
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] const IndexPlan& plan() const { return plan_; }
-  [[nodiscard]] std::uint32_t grid() const { return key_grid(plan_.block_size, 64); }
+  [[nodiscard]] std::uint32_t grid() const {
+    return key_grid(plan_.block_size, plan_.segment_blocks);
+  }
   [[nodiscard]] static std::uint16_t incarnation16(const ClusterNode& node) {
     return static_cast<std::uint16_t>(node.info.incarnation);
   }
