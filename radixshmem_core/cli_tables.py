@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Literal
 
 from rich.markup import escape
@@ -15,6 +16,7 @@ from .values import Geometry
 
 __all__ = [
     "client_table",
+    "cluster_table",
     "counter_table",
     "memory_table",
     "node_table",
@@ -183,6 +185,25 @@ def node_table(report: dict[str, Any]) -> Table:
         table.add_row(
             str(row["rank"]), row["node"], row["address"], escape(state), row.get("version", "")
         )
+    return table
+
+
+def cluster_table(report: dict[str, Any]) -> Table:
+    """What a server knows of its cluster, and what it does there. How peers are read is not here:
+    each client reads them itself, see RadixClient.peer_connections."""
+    table = _table("cluster", "", "", text_columns=(0, 1))
+    table.add_row("node", f"{report['node']}, rank {report['rank']}, {report['address']}")
+    failure = report["registry_error"]
+    table.add_row("registry", escape(report["registry"] + (f": {failure}" if failure else "")))
+    states = Counter(row["state"] for row in report["nodes"])
+    table.add_row("members", ", ".join(f"{count} {state}" for state, count in states.items()))
+    if report["data_plane"]:
+        table.add_row("data plane", f"{report['data_plane']} ({report['data_plane_reason']})")
+    if "directory" in report:
+        table.add_row("reset epoch", str(report["epoch"]))
+        for part in ("directory", "leases", "pulls"):
+            figures = [f"{key} {value:,}" for key, value in report[part].items() if value]
+            table.add_row(part, ", ".join(figures) or "-")
     return table
 
 

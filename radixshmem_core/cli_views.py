@@ -17,6 +17,7 @@ from rich.live import Live
 from . import _core
 from .cli_tables import (
     client_table,
+    cluster_table,
     counter_table,
     memory_table,
     node_table,
@@ -44,6 +45,8 @@ def status(arguments: argparse.Namespace) -> int:
         return 0
     console = Console()
     console.print(state_table(report))
+    if "cluster" in report:
+        console.print(cluster_table(report["cluster"]))
     if report["memory"]:
         console.print(memory_table(report))
         console.print(counter_table(report["counters"]))
