@@ -79,6 +79,10 @@ class Process:
         return self._process.pid
 
     @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
     def errors(self) -> str:
         return "".join(self._errors)
 

@@ -65,21 +65,26 @@ class GatedPlane:
         self.reads += 1
         if peer.rank in self.failing:
             return _Failed()
-        return _Gated(self.gate, lambda: self._plane.read(peer, *blocks))
+        return self.behind(self.gate, peer, *blocks)
+
+    def behind(self, gate: threading.Event, peer: PeerKey, *blocks: Any) -> Transfer:
+        return _Gated(gate, lambda: self._plane.read(peer, *blocks))
 
     def close(self) -> None:
         self.gate.set()  # what is left begins now, and fails: see rule 4 of planes/base.py
         self._plane.close()
 
 
-def gate_planes(patch: pytest.MonkeyPatch) -> dict[str, GatedPlane]:
+def gate_planes(
+    patch: pytest.MonkeyPatch, kind: type[GatedPlane] = GatedPlane
+) -> dict[str, GatedPlane]:
     """Servers that are made in this process from now on get one; by the name of the server."""
     planes: dict[str, GatedPlane] = {}
     open_plane = cluster_module.open_plane
 
     def gated(config: Any, *rest: Any) -> tuple[GatedPlane, str]:
         plane, why = open_plane(config, *rest)
-        planes[config.name] = GatedPlane(plane)
+        planes[config.name] = kind(plane)
         return planes[config.name], why
 
     patch.setattr(cluster_module, "open_plane", gated)
