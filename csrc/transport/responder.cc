@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
-#include "transport/answer_stream.h"
+#include "transport/answer_socket.h"
 #include "transport/stream_socket.h"
 
 namespace radixshmem {
@@ -26,61 +26,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kEvents = 16;
-constexpr int kSendsPerTurn = 2;  // then other streams get their turn
 constexpr std::uint64_t kWakeId = 0;
 
 struct Stream {
-  Stream(Fd given, const PeerRanges& ranges, std::unique_ptr<VerbsEnd> verbs)
-      : socket(std::move(given)), answer(ranges, std::move(verbs)) {}
-
-  Fd socket;
-  AnswerStream answer;
+  AnswerSocket socket;
   std::uint32_t events = EPOLLIN;
-  Clock::time_point moved = Clock::now();
 };
-
-// What came of one turn of a stream.
-enum class Turn { kGoesOn, kEnded };
-
-// Returns: false at the end of the stream.
-bool receive(Stream& stream) {
-  const std::span<std::byte> room = stream.answer.room();
-  const ssize_t n = ::recv(stream.socket.get(), room.data(), room.size(), MSG_DONTWAIT);
-  if (n < 0) return errno == EAGAIN || errno == EINTR;
-  if (n == 0) return false;
-  stream.answer.received(static_cast<std::size_t>(n));
-  return true;
-}
-
-enum class Sent { kAll, kSome, kFailed };
-
-Sent send_output(Stream& stream) {
-  const std::span<const iovec> parts = stream.answer.output();
-  std::size_t wanted = 0;
-  for (const iovec& part : parts) wanted += part.iov_len;
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(parts.data());
-  message.msg_iovlen = parts.size();
-  const ssize_t n = ::sendmsg(stream.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (n < 0) return errno == EAGAIN || errno == EINTR ? Sent::kSome : Sent::kFailed;
-  stream.answer.sent(static_cast<std::size_t>(n));
-  stream.moved = Clock::now();
-  return static_cast<std::size_t>(n) == wanted ? Sent::kAll : Sent::kSome;
-}
-
-Turn take_turn(Stream& stream) {
-  if (!stream.answer.answering()) {
-    if (!receive(stream)) return Turn::kEnded;
-    stream.moved = Clock::now();
-  }
-  for (int i = 0; i < kSendsPerTurn && stream.answer.answering(); ++i) {
-    const Sent sent = send_output(stream);
-    if (sent == Sent::kFailed) return Turn::kEnded;
-    if (sent == Sent::kSome) break;
-  }
-  const bool refused = stream.answer.refused() != Refusal::kNone && !stream.answer.answering();
-  return refused ? Turn::kEnded : Turn::kGoesOn;
-}
 
 }  // namespace
 
@@ -103,7 +54,7 @@ class Responder::Core final {
   void run();
   void serve(std::uint64_t id);
   Streams::iterator end(Streams::iterator at);
-  void account(const Stream& stream);
+  void account(const AnswerStream& answer);
   void drop_stalled();
   [[nodiscard]] int wait_ms() const noexcept;
 
@@ -163,8 +114,8 @@ Result<> Responder::Core::add(int fd) {
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.value().get(), &event) != 0) {
     return system_error("cannot watch an index stream", errno);
   }
-  streams_.try_emplace(id, std::move(socket).value(), ranges_,
-                       verbs_ ? verbs_->make_end() : nullptr);
+  streams_.try_emplace(
+      id, AnswerSocket(std::move(socket).value(), ranges_, verbs_ ? verbs_->make_end() : nullptr));
   ++figures_.accepted;
   return Unit{};
 }
@@ -198,8 +149,8 @@ ResponderFigures Responder::Core::figures() const {
   ResponderFigures figures = figures_;
   figures.streams = streams_.size();
   for (const auto& [id, stream] : streams_) {
-    figures.reads += stream.answer.reads();
-    figures.read_bytes += stream.answer.read_bytes();
+    figures.reads += stream.socket.answer().reads();
+    figures.read_bytes += stream.socket.answer().read_bytes();
   }
   return figures;
 }
@@ -232,38 +183,38 @@ void Responder::Core::run() {
 void Responder::Core::serve(std::uint64_t id) {
   const auto found = streams_.find(id);
   if (found == streams_.end()) return;
-  Stream& stream = found->second;
-  if (stream.answer.busy()) --busy_;
-  const Turn turn = take_turn(stream);
-  if (stream.answer.busy()) ++busy_;
-  if (turn == Turn::kEnded) {
+  AnswerSocket& socket = found->second.socket;
+  if (socket.answer().busy()) --busy_;
+  const bool goes_on = socket.take_turn();
+  if (socket.answer().busy()) ++busy_;
+  if (!goes_on) {
     end(found);
     return;
   }
-  const std::uint32_t wanted = stream.answer.answering() ? EPOLLOUT : EPOLLIN;
-  if (stream.events == wanted) return;
+  const std::uint32_t wanted = socket.wanted_events();
+  if (found->second.events == wanted) return;
   epoll_event event{};
-  event.events = stream.events = wanted;
+  event.events = found->second.events = wanted;
   event.data.u64 = id;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stream.socket.get(), &event);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket.fd(), &event);
 }
 
 // Also where a forked child holds a copy of the descriptor, the peer sees the end and no event
 // comes.
 Responder::Core::Streams::iterator Responder::Core::end(Streams::iterator at) {
-  const int fd = at->second.socket.get();
-  if (at->second.answer.busy()) --busy_;
-  account(at->second);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  ::shutdown(fd, SHUT_RDWR);
+  const AnswerSocket& socket = at->second.socket;
+  if (socket.answer().busy()) --busy_;
+  account(socket.answer());
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.fd(), nullptr);
+  ::shutdown(socket.fd(), SHUT_RDWR);
   return streams_.erase(at);
 }
 
 // Adds what a stream that ends has done.
-void Responder::Core::account(const Stream& stream) {
-  figures_.reads += stream.answer.reads();
-  figures_.read_bytes += stream.answer.read_bytes();
-  switch (stream.answer.refused()) {
+void Responder::Core::account(const AnswerStream& answer) {
+  figures_.reads += answer.reads();
+  figures_.read_bytes += answer.read_bytes();
+  switch (answer.refused()) {
     case Refusal::kNone:
       break;
     case Refusal::kMalformed:
@@ -284,7 +235,7 @@ void Responder::Core::drop_stalled() {
   next_look_ = now + options_.stall_timeout / 4;
   const Clock::time_point oldest = now - options_.stall_timeout;
   for (auto at = streams_.begin(); at != streams_.end();) {
-    if (!at->second.answer.busy() || at->second.moved > oldest) {
+    if (!at->second.socket.answer().busy() || at->second.socket.moved() > oldest) {
       ++at;
       continue;
     }
