@@ -88,6 +88,8 @@ $(STAMPS)/test: $(STAMPS)/installed scripts/build_mooncake.sh scripts/build_nixl
 $(STAMPS)/bench: $(STAMPS)/installed
 	$(BEGIN) "installing the peers of the benchmarks and compiling the C++ ones"
 	@$(INSTALL) -e '.[bench]'
+	@PYTHON=$(BIN)/python bash scripts/build_mooncake.sh
+	@PYTHON=$(BIN)/python bash scripts/build_nixl.sh
 	@cmake -S . -B build/bench -DCMAKE_BUILD_TYPE=Release -DRADIX_BENCH=ON -DRADIX_PYTHON=OFF >/dev/null
 	cmake --build build/bench -j 2
 	$(END)

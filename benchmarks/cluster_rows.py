@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 from coprocess import RadixBench
+from plane_rows import plane_rows
 from rows import Row, bounded, interleave, skipped, time_text
 from server_process import own_name, radix_server
 
 import radixshmem
-from radixshmem._data import TRANSFER_BACKENDS
 
 __all__ = ["cluster_rows"]
 
@@ -73,10 +73,7 @@ def cluster_rows(executable: str, rounds: int) -> list[Row]:
         rows.append(_lookup_tcp(count, bound, executable, rounds))
     rows.append(_flush())
     rows.append(_pull_builtin(rounds))
-    for backend in ("mooncake", "nixl"):
-        if backend not in TRANSFER_BACKENDS:
-            rows.append(skipped(f"pull over {backend}", f"{backend} is not installed"))
-    return rows
+    return [*rows, *plane_rows(rounds, nodes)]
 
 
 def _path(seed: int, count: int = _BLOCKS) -> Hashes:
