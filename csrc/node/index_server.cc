@@ -140,7 +140,7 @@ Result<std::shared_ptr<Session>> IndexServer::adopt() {
     return Error{ErrorCode::CORRUPT,
                  "the index left at " + name_ + " is damaged: " + violations.front()};
   }
-  tree.header().incarnation.store(fresh_incarnation(), std::memory_order_release);
+  session_->begin_incarnation(fresh_incarnation());
   return session_;
 }
 

@@ -57,6 +57,11 @@ Session::Session(SharedRegion region, HeaderView header, std::shared_ptr<LiveFil
   ForkRegistry::add(this);
 }
 
+void Session::begin_incarnation(std::uint64_t incarnation) noexcept {
+  tree_->header().incarnation.store(incarnation, std::memory_order_release);
+  incarnation_ = incarnation;
+}
+
 Session::~Session() {
   ForkRegistry::remove(this);
   close();

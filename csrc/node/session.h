@@ -102,6 +102,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   [[nodiscard]] bool usable() const noexcept;
   [[nodiscard]] const IndexPlan& plan() const noexcept { return tree_->plan(); }
   [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
+  // The index begins another life. Requires: no other thread uses this session yet.
+  void begin_incarnation(std::uint64_t incarnation) noexcept;
 
   Result<Hit> query(std::span<const BlockHash> hashes, const QueryOptions& options);
   // FULL only: BAD_REQUEST status for other masks.

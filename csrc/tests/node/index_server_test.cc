@@ -202,6 +202,7 @@ TEST_F(IndexServerTest, AServerThatDiedUnderLivingClientsIsAdopted) {
   ASSERT_EQ(rig_.server().found(), Predecessor::kAdoptable);
   rig_.set_own(ServerRig::take(rig_.server().adopt()));
   EXPECT_NE(client->tree().header().incarnation.load(), incarnation);
+  EXPECT_EQ(rig_.own().incarnation(), client->tree().header().incarnation.load());
   EXPECT_TRUE(client->usable());
   EXPECT_EQ(slots_of(query(client, path_)), slots);
   EXPECT_TRUE(client->recycle(held, Component::kFull).ok());

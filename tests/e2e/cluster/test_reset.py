@@ -16,7 +16,7 @@ from e2e.cluster.nodes import Cluster, Node, cluster
 from e2e.harness import GEOMETRY, ServerProcess, eventually, path_hashes
 
 from radixshmem_core.client import RadixClient
-from radixshmem_core.errors import RadixError
+from radixshmem_core.errors import RadixError, ServerNotReady
 
 
 @pytest.fixture
@@ -106,6 +106,13 @@ def _flags(made: Cluster) -> tuple[str, ...]:
     )
 
 
+def _answers(client: RadixClient) -> bool:
+    try:
+        return client.status().mode == "ready"
+    except ServerNotReady:
+        return False
+
+
 def test_a_node_that_was_down_drops_the_tree_that_it_adopts(
     made: Cluster, region_name: str, processes: Callable[..., Any]
 ) -> None:
@@ -123,13 +130,34 @@ def test_a_node_that_was_down_drops_the_tree_that_it_adopts(
         eventually(lambda: a.client.status().world_size == 2, "it is not listed any more")
         a.client.reset(cluster=True)
         server = processes(ServerProcess, name, *_flags(made))
+        eventually(lambda: _answers(client), "the server answers")
+        assert client.query(old, local_only=True).common_hit == 0
         server.event("adopted")
-        with RadixClient(name) as late:
-            late.wait_ready(10)
-            assert late.query(old, local_only=True).common_hit == 0
         eventually(lambda: client.status().world_size == 3, "it is a member again")
         for other in (a.client, b.client, client):
             assert _hits(other, [old]) == [0, 0]
+    assert server.stop() == 0
+
+
+def test_a_node_that_comes_back_to_the_same_epoch_keeps_its_tree(
+    made: Cluster, region_name: str, processes: Callable[..., Any]
+) -> None:
+    name = f"{region_name}_old"
+    a = made.start(0)
+    a.client.reset(cluster=True)
+    server = processes(ServerProcess, name, *_flags(made))
+    server.event("waiting")
+    with RadixClient(name, GEOMETRY) as client:
+        kept = path_hashes(40, 1)
+        assert client.insert(kept, client.allocate_slots(40)).error == 0
+        eventually(lambda: a.client.query(kept).common_hit == 40, "it is found")
+        server.signal(signal.SIGKILL)
+        server.wait()
+        server = processes(ServerProcess, name, *_flags(made))
+        server.event("adopted")
+        client.wait_ready(10)
+        assert client.query(kept).common_hit == 40
+        eventually(lambda: a.client.query(kept).common_hit == 40, "it is found again")
     assert server.stop() == 0
 
 
