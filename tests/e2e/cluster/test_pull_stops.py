@@ -181,9 +181,9 @@ PULLER = """
 import sys, time
 import numpy as np
 from radixshmem_core.client import RadixClient
-client = RadixClient(sys.argv[1])
+client = RadixClient(sys.argv[1])  # its connections are made meanwhile
 path = np.random.default_rng(0).integers(0, 2**64, int(sys.argv[2]), np.uint64)
-while (job := client.pull_async(path)).done():  # until its connections are there
+while (job := client.pull_async(path, timeout_ms=600_000)).done():
     job.wait().finalize()
     time.sleep(0.01)
 print("under way", flush=True)
