@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ... import _core
 from ...errors import RadixError, ServerNotReady
 from ...store import SlotStore
-from .base import Blocks, PeerKey
+from .base import Blocks, PeerKey, checked_blocks
 from .readers import Piece, PiecewiseTransfer, Reader, Readers
 
 __all__ = ["BuiltinPlane"]
@@ -36,6 +36,7 @@ class _Metadata(msgspec.Struct, frozen=True):
     data_name: str
     hugepage_path: str
     nonce: int
+    data_bytes: int
 
 
 class BuiltinPlane:
@@ -52,7 +53,14 @@ class BuiltinPlane:
         dial: Callable[[int], socket.socket],
     ) -> None:
         """`dial(rank)` gives an index stream to a peer, in any thread."""
-        self._own = _Metadata(index_name, index.incarnation, store.name, hugepage_path, store.nonce)
+        self._own = _Metadata(
+            index_name,
+            index.incarnation,
+            store.name,
+            hugepage_path,
+            store.nonce,
+            store.data_bytes,
+        )
         self._memory = store.data_view()
         self._dial = dial
         self._peers: dict[PeerKey, tuple[_Metadata, Readers]] = {}
@@ -102,10 +110,11 @@ class BuiltinPlane:
             known = self._peers.get(peer)
         if known is None:
             raise RadixError(f"rank {peer.rank} is not connected to this data plane")
-        offsets = (np.asarray(remote_offsets, np.int64), np.asarray(local_offsets, np.int64))
-        pieces = list(_cut(Blocks(*offsets, np.asarray(lengths, np.int64))))
+        told, readers = known
+        sizes = told.data_bytes, self._own.data_bytes
+        pieces = list(_cut(checked_blocks(*sizes, remote_offsets, local_offsets, lengths)))
         transfer = PiecewiseTransfer(len(pieces))
-        known[1].take([Piece(transfer, blocks) for blocks in pieces])
+        readers.take([Piece(transfer, blocks) for blocks in pieces])
         return transfer
 
     def close(self) -> None:
