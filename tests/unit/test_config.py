@@ -185,4 +185,4 @@ def test_ready_made_config_loads_without_dead_options(path: Path) -> None:
 
 def test_there_are_ready_made_configs() -> None:
     names = {path.stem for path in CONFIGS.glob("*.toml")}
-    assert {"small_test", "single_node", "hybrid_model"} <= names
+    assert {"small_test", "single_node", "hybrid_model", "cluster", "cluster_one_machine"} <= names

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
+import shlex
 import typing
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,17 @@ from typing import Any
 import pytest
 
 from radixshmem_core import messages
+from radixshmem_core.cli import _parser
 from radixshmem_core.cluster import auth, wire
+from radixshmem_core.config import ServerConfig
 
 ROOT = Path(__file__).parents[2]
-PROTOCOL = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
+PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
+GUIDES = [
+    DOCS / f"{name}.md"
+    for name in ("cluster", "data_planes", "deploy", "lookup", "operations", "registry")
+]
 
 
 def section(heading: str) -> str:
@@ -71,3 +81,35 @@ def test_protocol_versions_are_those_of_the_code() -> None:
 def constant(header: str, name: str) -> str:
     [value] = re.findall(rf" {name} = (\d+);", (ROOT / "csrc" / header).read_text(encoding="utf-8"))
     return str(value)
+
+
+# ---------------------------------------------------------------- options and commands
+
+
+def test_every_option_of_clusters_is_explained_beside_its_use() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in GUIDES)
+    cluster = [f.name for f in dataclasses.fields(ServerConfig) if f.metadata["group"] != "server"]
+    assert len(cluster) > 20
+    for name in cluster:
+        assert f"`{name}`" in text or f"`--{name.replace('_', '-')}" in text, name
+
+
+def commands(path: Path) -> list[list[str]]:
+    """The arguments of every radix-server that a document shows."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    found = [shlex.split(line) for line in re.findall(r"radix-server ((?:--|\w+ /)[^\n`]*)", text)]
+    manifests = "\n".join(re.findall(r"```yaml\n(.*?)```", text, re.S))
+    for words in re.findall(r"(?:command|args): (\[.*?\])", manifests, re.S):
+        arguments = json.loads(words)
+        found.append(arguments[1:] if arguments[0] == "radix-server" else arguments)
+    return [arguments for arguments in found if arguments]
+
+
+@pytest.mark.parametrize("name", ["cluster", "deploy", "operations"])
+def test_commands_in_the_guides_can_be_given(name: str) -> None:
+    shown = commands(DOCS / f"{name}.md")
+    assert shown
+    for arguments in shown:
+        starts = arguments[0].startswith("--")
+        parsed = _parser().parse_args(["start", *arguments] if starts else arguments)
+        assert parsed.verb == "start" or parsed.position_name.startswith("/"), arguments
