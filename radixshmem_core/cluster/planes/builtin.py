@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ... import _core
 from ...errors import RadixError, ServerNotReady
 from ...store import SlotStore
-from .base import Blocks, PeerKey, checked_blocks
+from .base import Blocks, PeerKey, RemoteMemory, checked_blocks
 from .readers import Piece, PiecewiseTransfer, Reader, Readers
 
 __all__ = ["BuiltinPlane"]
@@ -36,7 +36,6 @@ class _Metadata(msgspec.Struct, frozen=True):
     data_name: str
     hugepage_path: str
     nonce: int
-    data_bytes: int
 
 
 class BuiltinPlane:
@@ -53,39 +52,34 @@ class BuiltinPlane:
         dial: Callable[[int], socket.socket],
     ) -> None:
         """`dial(rank)` gives an index stream to a peer, in any thread."""
-        self._own = _Metadata(
-            index_name,
-            index.incarnation,
-            store.name,
-            hugepage_path,
-            store.nonce,
-            store.data_bytes,
-        )
+        own = _Metadata(index_name, index.incarnation, store.name, hugepage_path, store.nonce)
+        self._own = RemoteMemory(self.name, 0, store.data_bytes, msgspec.msgpack.encode(own))
         self._memory = store.data_view()
         self._dial = dial
-        self._peers: dict[PeerKey, tuple[_Metadata, Readers]] = {}
+        self._peers: dict[PeerKey, tuple[RemoteMemory, Readers]] = {}
         self._guard = threading.Lock()
         self._forgotten: list[Readers] = []
         self._closed = False
 
     def local_metadata(self) -> bytes:
-        return msgspec.msgpack.encode(self._own)
+        return self._own.encode()
 
     def connect(self, peer: PeerKey, metadata: bytes) -> None:
         """Remember where it is; readers are made with the first transfer."""
+        remote = RemoteMemory.decode(self.name, metadata)
         try:
-            told = msgspec.msgpack.decode(metadata, type=_Metadata)
+            told = msgspec.msgpack.decode(remote.engine, type=_Metadata)
         except msgspec.MsgspecError as error:
             raise RadixError(f"the metadata of rank {peer.rank} cannot be read: {error}") from None
         with self._guard:
             if self._closed:
                 raise RadixError("this data plane is closed")
             known = self._peers.get(peer)
-            if known is None or known[0] != told:
+            if known is None or known[0] != remote:
                 self._forget(peer)
                 name = f"radix-server-slots-{peer.rank}"
                 readers = Readers(name, self._memory, lambda: self._open(peer.rank, told))
-                self._peers[peer] = told, readers
+                self._peers[peer] = remote, readers
 
     def forget(self, peer: PeerKey) -> None:
         """Its transfers in flight fail."""
@@ -107,11 +101,13 @@ class BuiltinPlane:
         lengths: Sequence[int],
     ) -> PiecewiseTransfer:
         with self._guard:
+            if self._closed:
+                raise RadixError("this data plane is closed")
             known = self._peers.get(peer)
         if known is None:
             raise RadixError(f"rank {peer.rank} is not connected to this data plane")
-        told, readers = known
-        sizes = told.data_bytes, self._own.data_bytes
+        remote, readers = known
+        sizes = remote.data_bytes, self._own.data_bytes
         pieces = list(_cut(checked_blocks(*sizes, remote_offsets, local_offsets, lengths)))
         transfer = PiecewiseTransfer(len(pieces))
         readers.take([Piece(transfer, blocks) for blocks in pieces])

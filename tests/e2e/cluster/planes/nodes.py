@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 from e2e.harness import DEADLINE_S, Process, eventually
 
-from radixshmem_core.store import SlotStore
-
 SLOTS_BYTES = 16 << 20  # as in plane_process.py
 
 Blocks = list[list[int]]
@@ -33,12 +31,19 @@ class Case:
     backend: str
     protocol: str = ""
     one_sided: bool = False  # here, on one host: reads go on while the peer is stopped
+    outlived: bool = False  # and after its death: its memory stays as long as it is mapped
+
+    @property
+    def dead(self) -> str:
+        """What becomes of a read from a peer that has died."""
+        return "done" if self.outlived else "failed"
 
     def __str__(self) -> str:
         return f"{self.backend}-{self.protocol}" if self.protocol else self.backend
 
 
 CASES = [
+    Case("builtin", one_sided=True, outlived=True),
     Case("mooncake", "tcp"),
     Case("nixl", "tcp"),
     # Between processes of one host; the tests of pulls use it too.
@@ -87,7 +92,8 @@ class Node(Process):
 
     def kill(self) -> None:
         super().kill()
-        SlotStore.destroy(self.region)
+        for end in ("", "_data", ".sock", ".live"):
+            Path(f"/dev/shm{self.region}{end}").unlink(missing_ok=True)
 
     def do(self, command: str, **arguments: Any) -> dict[str, Any]:
         self.tell(json.dumps({"do": command, **arguments}))

@@ -23,9 +23,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from radixshmem_core.client import RadixClient
 from radixshmem_core.cluster.planes import PeerKey, Transfer, open_plane
+from radixshmem_core.config import ServerConfig
 from radixshmem_core.errors import RadixError
+from radixshmem_core.server import RadixServer
 from radixshmem_core.store import SlotPoolConfig, SlotStore, SlotStoreConfig
+from radixshmem_core.values import Geometry
 
 SLOTS_BYTES = 16 << 20
 
@@ -50,18 +54,32 @@ def no_dial(rank: int) -> socket.socket:
     raise RadixError(f"no stream to rank {rank}: the engines need none")
 
 
+def slots_alone(name: str) -> types.SimpleNamespace:
+    pool = SlotPoolConfig(SLOTS_BYTES // 4096, 4096)
+    store = SlotStore.create(SlotStoreConfig(name, full=pool))
+    return types.SimpleNamespace(store=store, identity=types.SimpleNamespace(hugepage_path=""))
+
+
+def served(name: str) -> types.SimpleNamespace:
+    """With an index, whose life tells whose slots they are. The server lives as long as this."""
+    server = RadixServer(ServerConfig(name, data_bytes=SLOTS_BYTES, prefault=False)).start()
+    client = RadixClient(name, Geometry(16, 4096, slot_align=4096))
+    identity = types.SimpleNamespace(name=name, hugepage_path="")
+    return types.SimpleNamespace(
+        index=client._index, store=client.store, identity=identity, keep=(server, client)
+    )
+
+
 class Node:
     def __init__(self, name: str, backend: str, protocol: str, seed: int) -> None:
-        pool = SlotPoolConfig(SLOTS_BYTES // 4096, 4096)
-        self._store = SlotStore.create(SlotStoreConfig(name, full=pool))
+        regions: Any = served(name) if backend == "builtin" else slots_alone(name)
+        self._store: SlotStore = regions.store
         self._bytes: Any = np.frombuffer(self._store.data_view(), np.uint8)
         self._model = pattern(seed).copy()
         self._bytes[:] = self._model
         self._transfers: dict[str, Transfer] = {}
+        self._regions = regions
         config = Config(backend, protocol)
-        regions: Any = types.SimpleNamespace(
-            store=self._store, identity=types.SimpleNamespace(hugepage_path="")
-        )
         self._plane, self._reason = open_plane(config, regions, "127.0.0.1", no_dial)
 
     def metadata(self) -> dict[str, Any]:
