@@ -84,6 +84,7 @@ class Puller:
         self._peer_of = peer_of
         self._room = asyncio.Semaphore(max_inflight)
         self._known: dict[int, PeerKey] = {}  # by rank: whose slots the plane is connected to
+        self._doubtful: set[PeerKey] = set()  # of these: their metadata may be others by now
         self._late: set[asyncio.Task[None]] = set()
         self._inserting = asyncio.Lock()
         self._closed = False
@@ -123,6 +124,7 @@ class Puller:
             peer = self._peer_of(rank)
             if peer is None or peer.description is None or not peer.reachable:
                 del self._known[rank]
+                self._doubtful.discard(key)
                 self._plane.forget(key)
 
     async def close(self) -> None:
@@ -174,7 +176,7 @@ class Puller:
                 return
             key = await deadline.within(self._connected(peer, said))
             transfer = await self._read(key, said, parts)
-            await self._arrive(transfer, deadline)
+            await self._arrive(key, transfer, deadline)
             await self._confirm(peer, said, lease, deadline)
             lease = None
             async with self._inserting:
@@ -259,14 +261,15 @@ class Puller:
     async def _connected(self, peer: Peer, said: wire.Description) -> PeerKey:
         key = PeerKey(peer.member.rank, said.incarnation)
         known = self._known.get(key.rank)
-        if known != key:
+        if known != key or key in self._doubtful:
             reply = await peer.link.ask(wire.PlaneMetadata(plane=self._plane.name), _ASK_TIMEOUT_S)
             if not isinstance(reply, wire.PlaneReply):
                 raise RadixError(f"an answer {type(reply).__name__} for the data plane's metadata")
-            if known is not None:
+            if known is not None and known != key:
                 self._plane.forget(known)
             await self._run(self._plane.connect, key, reply.metadata)
             self._known[key.rank] = key
+            self._doubtful.discard(key)
         return key
 
     async def _read(self, key: PeerKey, said: wire.Description, parts: Sequence[_Part]) -> Transfer:
@@ -282,7 +285,7 @@ class Puller:
             lengths += [self._slot_bytes[part.kind]] * len(part.ours)
         return await self._run(self._plane.read, key, remote, local, lengths)
 
-    async def _arrive(self, transfer: Transfer, deadline: PullDeadline) -> None:
+    async def _arrive(self, key: PeerKey, transfer: Transfer, deadline: PullDeadline) -> None:
         """Wait until the bytes are here. RadixError when they failed, or are late."""
         pause = _FIRST_POLL_S
         while (state := transfer.poll()) == "pending":
@@ -291,6 +294,7 @@ class Puller:
             await asyncio.sleep(pause)
             pause = min(_LAST_POLL_S, pause * 1.5)
         if state == "failed":
+            self._doubtful.add(key)
             raise RadixError("the transfer failed")
 
     async def _confirm(

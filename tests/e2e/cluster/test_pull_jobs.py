@@ -318,9 +318,13 @@ def test_another_peer_is_tried_when_one_fails(
         assert (result.source_rank, b.client.transfer_failures) == (c.rank, 1)
         check(b, path, result, 30)
         plane.failing.clear()
+        connected: list[int] = []
+        connect = plane.connect
+        plane.connect = lambda peer, told: connected.append(peer.rank) or connect(peer, told)
         result = b.client.pull_async(path).wait(WAIT_S)
         assert (result.source_rank, result.remote_blocks) == (a.rank, 10)
         check(b, path, result, 40)
+        assert connected == [a.rank]  # its metadata may have been others by then
 
 
 def test_another_peer_is_tried_when_one_has_less_than_it_claimed(
