@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from radixshmem_core import messages
-from radixshmem_core.cli import _parser
+from radixshmem_core.cli import _VERBS, _parser
 from radixshmem_core.cluster import auth, wire
 from radixshmem_core.config import ServerConfig
 
@@ -113,3 +113,8 @@ def test_commands_in_the_guides_can_be_given(name: str) -> None:
         starts = arguments[0].startswith("--")
         parsed = _parser().parse_args(["start", *arguments] if starts else arguments)
         assert parsed.verb == "start" or parsed.position_name.startswith("/"), arguments
+
+
+def test_every_verb_is_documented() -> None:
+    api = (DOCS / "api.md").read_text(encoding="utf-8")
+    assert [verb for verb in _VERBS if verb != "start" and f"| `{verb} NAME" not in api] == []
