@@ -77,6 +77,11 @@ Result<std::vector<PeerIndex::Life>> PeerIndex::living() const {
   return living;
 }
 
+std::vector<PeerConnection> PeerIndex::connections() const {
+  const Session::Call call(*session_);
+  return call ? peers_.connections() : std::vector<PeerConnection>();
+}
+
 Result<bool> PeerIndex::adopt_own(const Life& life, Deadline deadline) {
   std::string name;
   {
@@ -101,7 +106,7 @@ Result<> PeerIndex::adopt(const Life& life, std::unique_ptr<PeerReader> reader,
 }
 
 Result<bool> PeerIndex::take_back(const Life& life, Deadline deadline) {
-  const auto all = peers_.connections();
+  const auto all = connections();
   const auto same = std::ranges::find_if(all, [&](const PeerConnection& c) {
     return c.rank == life.rank && c.incarnation == life.incarnation;
   });

@@ -51,7 +51,8 @@ class PeerIndex final {
   };
   // Returns: whom the peer table says to read, this node included.
   Result<std::vector<Life>> living() const;
-  [[nodiscard]] std::vector<PeerConnection> connections() const { return peers_.connections(); }
+  // Returns: nothing after the session was closed.
+  [[nodiscard]] std::vector<PeerConnection> connections() const;
 
   // A reader of the own memory, when `life` is this node's. Returns: whether it is.
   Result<bool> adopt_own(const Life& life, Deadline deadline);
