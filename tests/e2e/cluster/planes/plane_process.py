@@ -10,9 +10,11 @@ The slots hold the bytes of SEED; a model of them tells what every byte must be.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import logging
+import os
 import socket
 import sys
 import time
@@ -116,6 +118,19 @@ class Node:
 
     def wrong_bytes(self) -> dict[str, int]:
         return {"wrong": int(np.count_nonzero(self._bytes != self._model))}
+
+    def break_connections(self) -> dict[str, int]:
+        """What a firewall or a switch does: end every TCP connection of this process."""
+        broken = 0
+        for name in os.listdir("/proc/self/fd"):
+            with (
+                contextlib.suppress(OSError),  # no socket, or not connected
+                socket.fromfd(int(name), socket.AF_INET, socket.SOCK_STREAM) as connection,
+            ):
+                if isinstance(connection.getpeername(), tuple):  # else a UNIX socket
+                    connection.shutdown(socket.SHUT_RDWR)
+                    broken += 1
+        return {"broken": broken}
 
     def close(self) -> None:
         self._plane.close()

@@ -236,6 +236,16 @@ def test_peer_that_returns_with_new_metadata(case: Case, trio: Trio, start: Star
     trio.reader.fetch(THIRD, after, spread(20, 1024, 4096, seed=8))
 
 
+def test_broken_connections_are_made_again(case: Case, trio: Trio) -> None:
+    trio.reader.fetch(FIRST, trio.first, [[0], [0], [4096]])
+    broken = trio.reader.do("break_connections")["broken"]
+    assert broken > 0 or case.backend == "builtin"
+    states = [trio.reader.finish(trio.reader.read(FIRST, BIG)) for _ in range(3)]
+    assert states[-1] == "done", states
+    trio.reader.expect(trio.first, BIG)
+    assert trio.reader.wrong_bytes() == 0
+
+
 def test_forgetting_a_peer_does_not_end_what_is_in_flight(
     case: Case, trio: Trio, start: Start
 ) -> None:
