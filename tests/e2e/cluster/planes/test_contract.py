@@ -287,7 +287,7 @@ def test_nothing_arrives_after_close(case: Case, trio: Trio, start: Start) -> No
     assert reader.wrong_bytes() == 0
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_readers_that_die_do_not_disturb_the_owner(trio: Trio, start: Start, stopped: bool) -> None:
     owner = start(11)
     trio.reader.connect(THIRD, owner)

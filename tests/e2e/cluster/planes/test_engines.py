@@ -63,7 +63,9 @@ def test_server_at_the_port_of_an_earlier_one_is_refused(case: Case, start: Star
 
 
 @nixl
-def test_process_that_serves_is_started_again(case: Case, start: Start) -> None:
+def test_process_that_serves_is_started_again_and_ends_with_its_server(
+    case: Case, start: Start
+) -> None:
     reader, owner = start(0), start(1)
     reader.connect(PEER, owner)
     reader.fetch(PEER, owner, BIG)
@@ -71,11 +73,6 @@ def test_process_that_serves_is_started_again(case: Case, start: Start) -> None:
     os.kill(serving, signal.SIGKILL)
     eventually(lambda: owner.children() not in ([], [serving]), "another one is there")
     reader.fetch_at_last(PEER, owner, BIG)  # its metadata is new
-
-
-@nixl
-def test_process_that_serves_ends_with_its_server(case: Case, start: Start) -> None:
-    owner = start(1)
     (serving,) = owner.children()
     os.kill(owner.pid, signal.SIGKILL)
     eventually(lambda: not os.path.exists(f"/proc/{serving}/exe"), "it has ended too")
