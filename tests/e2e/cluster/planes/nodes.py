@@ -91,6 +91,8 @@ class Node(Process):
             eventually(lambda pid=pid: not Path(f"/proc/{pid}/exe").exists(), f"{pid} is dead")
 
     def kill(self) -> None:
+        for pid in self.children():  # one that is stopped would hold our pipes open
+            os.kill(pid, signal.SIGKILL)
         super().kill()
         for end in ("", "_data", ".sock", ".live"):
             Path(f"/dev/shm{self.region}{end}").unlink(missing_ok=True)
