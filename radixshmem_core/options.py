@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import difflib
 import sys
-import textwrap
 import types
 import typing
 from pathlib import Path
@@ -27,7 +26,11 @@ else:
 __all__ = ["add_config_flags", "config_from_flags", "load_config", "near_names"]
 
 
-_HELP_WIDTH = 76
+_GROUPS = {
+    "server": "server",
+    "cluster": "cluster, with --registry",
+    "data plane": "data plane of a cluster",
+}
 
 
 def near_names(name: str, known: list[str]) -> str:
@@ -63,23 +66,15 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
         "--config", metavar="FILE", help="TOML file with the same options; flags win over it"
     )
     hints = typing.get_type_hints(ServerConfig)
-    group = parser.add_argument_group("server")
-    later = []
+    groups = {name: parser.add_argument_group(title) for name, title in _GROUPS.items()}
     for field in dataclasses.fields(ServerConfig):
-        flag = "--" + field.name.replace("_", "-")
-        works = field.metadata["group"] == "server"
-        if not works:
-            later.append(flag)
-        group.add_argument(
-            flag,
+        groups[field.metadata["group"]].add_argument(
+            "--" + field.name.replace("_", "-"),
             dest=field.name,
             default=argparse.SUPPRESS,
-            help=_help(field) if works else argparse.SUPPRESS,
+            help=_help(field),
             **_flag_form(field, hints[field.name]),
         )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # does not break names in two
-    listed = textwrap.fill(", ".join(later), _HELP_WIDTH, break_on_hyphens=False)
-    parser.add_argument_group("accepted for clusters, without effect in this version", listed)
 
 
 def _help(field: dataclasses.Field[Any]) -> str:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The radixshmem authors
 //
-// What a server of a cluster does with its index region, for Python: the peer table, the own part of
-// the directory, the shard map, and the responder that answers index streams.
-// One thread at a time, but for Responder.
+// What a server of a cluster does with its index region, for Python: the peer table, the own part
+// of the directory, the shard map, and the responder that answers index streams. One thread at a
+// time, but for Responder.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -21,6 +21,7 @@
 #include "directory/directory.h"
 #include "directory/publisher.h"
 #include "directory/shard_map.h"
+#include "node/call.h"
 #include "node/peer_index.h"
 #include "transport/responder.h"
 
@@ -30,6 +31,21 @@ namespace {
 namespace py = pybind11;
 using SessionPtr = std::shared_ptr<Session>;
 
+// A part of the region of `session` for one call, which close() waits for. Throws RadixError once
+// the region is unmapped.
+template <typename Part>
+class Use final {
+ public:
+  Use(const Session& session, Part& part) : call_(session), part_(part) {
+    if (!call_.mapped()) throw_error(session.refusal(call_.code()));
+  }
+  [[nodiscard]] Part* operator->() const noexcept { return &part_; }
+
+ private:
+  Session::Call call_;
+  Part& part_;
+};
+
 PeerState state_of(const std::string& name) {
   if (name == "live") return PeerState::kLive;
   if (name == "other") return PeerState::kOther;
@@ -38,10 +54,10 @@ PeerState state_of(const std::string& name) {
 }
 
 // X(field): of PeerInfo, as both sides of the peer protocol name them.
-#define RADIX_PEER_FIELDS(X)                                                          \
-  X(peer_readable_bytes) X(directory_offset) X(arena_offset) X(side_offset)           \
-  X(table_offset) X(directory_lines) X(arena_units) X(side_blocks) X(side_bytes)      \
-  X(table_lines) X(table_lines_max)
+#define RADIX_PEER_FIELDS(X)                                                            \
+  X(peer_readable_bytes)                                                                \
+  X(directory_offset) X(arena_offset) X(side_offset) X(table_offset) X(directory_lines) \
+      X(arena_units) X(side_blocks) X(side_bytes) X(table_lines) X(table_lines_max)
 
 py::dict layout_of(const PeerInfo& info) {
   py::dict out;
@@ -77,8 +93,11 @@ class PyPeerTable final {
   explicit PyPeerTable(SessionPtr session)
       : session_(std::move(session)), table_(peer_table_of(*session_)) {}
 
-  [[nodiscard]] PeerTable& get() noexcept { return table_; }
-  [[nodiscard]] py::dict own_layout() const { return layout_of(own_peer_info(*session_)); }
+  [[nodiscard]] Use<PeerTable> get() { return {*session_, table_}; }
+  [[nodiscard]] py::dict own_layout() {
+    const auto mapped = get();
+    return layout_of(own_peer_info(*session_));
+  }
 
   void set(Rank rank, const std::string& state, bool warming, std::uint64_t incarnation,
            const py::dict& layout) {
@@ -87,15 +106,13 @@ class PyPeerTable final {
     info.state = state_of(state);
     info.warming = warming;
     info.incarnation = incarnation;
-    unwrap(table_.set(info));
+    unwrap(get()->set(info));
   }
 
-  void set_shard_map(const py::object& map) {
-    table_.set_shard_map(shard_map_of(map));
-  }
+  void set_shard_map(const py::object& map) { get()->set_shard_map(shard_map_of(map)); }
 
-  [[nodiscard]] std::uint64_t own_digest() const {
-    const auto own = table_.own();
+  [[nodiscard]] std::uint64_t own_digest() {
+    const auto own = get()->own();
     return own ? own->digest : 0;
   }
 
@@ -122,11 +139,11 @@ void bind_peer_table(py::module_& module) {
       .def("set", &PyPeerTable::set, py::arg("rank"), py::arg("state"), py::arg("warming"),
            py::arg("incarnation"), py::arg("layout"))
       .def(
-          "forget", [](PyPeerTable& self, Rank rank) { self.get().forget(rank); }, py::arg("rank"))
+          "forget", [](PyPeerTable& self, Rank rank) { self.get()->forget(rank); }, py::arg("rank"))
       .def(
           "set_own",
           [](PyPeerTable& self, Rank rank, std::uint64_t digest, bool draining) {
-            self.get().set_own({rank, draining, digest});
+            self.get()->set_own({rank, draining, digest});
           },
           py::arg("rank"), py::arg("digest"), py::arg("draining"))
       .def("set_shard_map", &PyPeerTable::set_shard_map, py::arg("map"))
@@ -140,7 +157,7 @@ class PyDirectory final {
   explicit PyDirectory(SessionPtr session)
       : session_(std::move(session)),
         directory_(area_of(*session_), session_->tree().layout().directory_lines) {}
-  [[nodiscard]] Directory& get() noexcept { return directory_; }
+  [[nodiscard]] Use<Directory> get() { return {*session_, directory_}; }
 
  private:
   static std::byte* area_of(const Session& session) noexcept {
@@ -154,12 +171,12 @@ class PyDirectory final {
 };
 
 py::dict directory_figures(PyDirectory& self) {
-  const Directory& directory = self.get();
-  const DirectoryCounters& c = directory.counters();
+  const auto directory = self.get();
+  const DirectoryCounters& c = directory->counters();
   py::dict out;
-  out["entries"] = directory.entries();
-  out["entries_max"] = std::uint64_t{directory.lines()} * kEntriesPerLine;
-  out["waiting"] = directory.waiting();
+  out["entries"] = directory->entries();
+  out["entries_max"] = std::uint64_t{directory->lines()} * kEntriesPerLine;
+  out["waiting"] = directory->waiting();
   out["received"] = c.published;
   out["retracted"] = c.retracted;
   out["dropped"] = c.dropped;
@@ -174,21 +191,21 @@ void bind_directory(py::module_& module) {
   py::class_<PyDirectory>(module, "Directory")
       .def(py::init<SessionPtr>(), py::arg("index"))
       .def(
-          "clear", [](PyDirectory& self, std::uint64_t digest) { self.get().clear(digest); },
+          "clear", [](PyDirectory& self, std::uint64_t digest) { self.get()->clear(digest); },
           py::arg("digest"))
       .def(
           "admit",
           [](PyDirectory& self, Rank rank, std::uint64_t incarnation) {
-            self.get().admit(rank, static_cast<std::uint16_t>(incarnation));
+            self.get()->admit(rank, static_cast<std::uint16_t>(incarnation));
           },
           py::arg("rank"), py::arg("incarnation"))
       .def(
-          "expel", [](PyDirectory& self, Rank rank) { self.get().expel(rank); }, py::arg("rank"))
+          "expel", [](PyDirectory& self, Rank rank) { self.get()->expel(rank); }, py::arg("rank"))
       .def(
           "apply",
           [](PyDirectory& self, const py::object& batch, Rank rank, std::uint64_t incarnation) {
             const Bytes bytes(batch);
-            unwrap(self.get().apply(bytes.span(), rank, static_cast<std::uint16_t>(incarnation)));
+            unwrap(self.get()->apply(bytes.span(), rank, static_cast<std::uint16_t>(incarnation)));
           },
           py::arg("batch"), py::arg("rank"), py::arg("incarnation"))
       .def("figures", &directory_figures);
@@ -200,7 +217,7 @@ class PyPublisher final {
       : session_(std::move(session)),
         publisher_(session_->tree(), Publishing{rank, session_->incarnation(), digest},
                    options_of(chunk_blocks)) {}
-  [[nodiscard]] Publisher& get() noexcept { return publisher_; }
+  [[nodiscard]] Use<Publisher> get() { return {*session_, publisher_}; }
 
   // Steady milliseconds, the clock of all calls.
   [[nodiscard]] static std::uint64_t now() noexcept {
@@ -232,13 +249,14 @@ py::list to_batches(const std::vector<Publication>& publications) {
 }
 
 py::tuple collect(PyPublisher& self, bool everything) {
+  const auto publisher = self.get();
   std::vector<Publication> out;
   {
     const GilRelease release;
     const std::uint64_t now = PyPublisher::now();
-    out = everything ? self.get().flush(now) : self.get().collect(now, kKeysPerCollect);
+    out = everything ? publisher->flush(now) : publisher->collect(now, kKeysPerCollect);
   }
-  return py::make_tuple(to_batches(out), !everything && self.get().more());
+  return py::make_tuple(to_batches(out), !everything && publisher->more());
 }
 
 void bind_publisher(py::module_& module) {
@@ -248,22 +266,22 @@ void bind_publisher(py::module_& module) {
       .def(
           "set_maps",
           [](PyPublisher& self, const py::object& write, const py::object& second) {
-            self.get().set_maps(shard_map_of(write), shard_map_of(second), 0, PyPublisher::now());
+            self.get()->set_maps(shard_map_of(write), shard_map_of(second), 0, PyPublisher::now());
           },
           py::arg("write"), py::arg("second"))
       .def(
-          "resend", [](PyPublisher& self, Rank to) { self.get().resend(to, PyPublisher::now()); },
+          "resend", [](PyPublisher& self, Rank to) { self.get()->resend(to, PyPublisher::now()); },
           py::arg("to"))
       .def(
           "republish_all",
           [](PyPublisher& self, std::uint32_t rate) {
-            self.get().republish_all(rate, PyPublisher::now());
+            self.get()->republish_all(rate, PyPublisher::now());
           },
           py::arg("rate"))
       .def("collect", &collect, py::arg("everything"))
-      .def("stop", [](PyPublisher& self) { self.get().stop(); })
+      .def("stop", [](PyPublisher& self) { self.get()->stop(); })
       .def("figures", [](PyPublisher& self) {
-        const PublisherCounters& c = self.get().counters();
+        const PublisherCounters& c = self.get()->counters();
         py::dict out;
         out["events"] = c.events;
         out["resyncs"] = c.resyncs;
@@ -273,7 +291,7 @@ void bind_publisher(py::module_& module) {
         out["republished"] = c.republished;
         out["batches"] = c.batches;
         out["batch_bytes"] = c.bytes;
-        out["pending"] = self.get().pending();
+        out["pending"] = self.get()->pending();
         return out;
       });
 }

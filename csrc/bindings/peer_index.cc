@@ -42,17 +42,15 @@ QueryResult query(PeerIndex& self, const py::object& hashes, int mask, bool lock
   const Hit& hit = result.hit;
   if (const auto own = self.own()) result.rank = own->rank;
   if (hit.status != ErrorCode::OK || hit.blocks == words.span().size()) return result;
-  auto found =
-      unlocked([&] { return self.lookup(words.span(), options.mask, hit.blocks, false); });
+  auto found = unlocked([&] { return self.lookup(words.span(), options.mask, hit.blocks, false); });
   if (found && found->common_hit > hit.blocks) result.remote = std::move(found);
   return result;
 }
 
 py::list candidates(PeerIndex& self, const py::object& hashes, int mask, std::uint32_t local_hit) {
   const Words words(hashes, "hashes");
-  const auto found = unlocked([&] {
-    return self.lookup(words.span(), static_cast<std::uint32_t>(mask), local_hit, true);
-  });
+  const auto found = unlocked(
+      [&] { return self.lookup(words.span(), static_cast<std::uint32_t>(mask), local_hit, true); });
   py::list out;
   if (!found) return out;
   for (const PullCandidate& c : found->candidates) {

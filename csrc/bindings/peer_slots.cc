@@ -96,8 +96,8 @@ void bind_peer_slots(py::module_& module) {
   py::class_<PeerSlots>(module, "PeerSlots")
       .def_static(
           "shm",
-          [](const std::string& index_name, std::uint64_t incarnation,
-             const std::string& data_name, const std::string& hugepage_path, std::uint64_t nonce) {
+          [](const std::string& index_name, std::uint64_t incarnation, const std::string& data_name,
+             const std::string& hugepage_path, std::uint64_t nonce) {
             return std::make_unique<PeerSlots>(unlocked([&] {
               return ShmReader::open({index_name, incarnation, data_name, hugepage_path, nonce});
             }));

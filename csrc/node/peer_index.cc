@@ -97,8 +97,7 @@ Result<bool> PeerIndex::adopt_own(const Life& life, Deadline deadline) {
   return true;
 }
 
-Result<> PeerIndex::adopt(const Life& life, std::unique_ptr<PeerReader> reader,
-                          Deadline deadline) {
+Result<> PeerIndex::adopt(const Life& life, std::unique_ptr<PeerReader> reader, Deadline deadline) {
   const Session::Call call(*session_);
   if (!call) return session_->refusal(call.code());
   if (reader->kind() == TransportKind::kTcp) any_stream_.store(true, std::memory_order_relaxed);

@@ -33,8 +33,8 @@ namespace radixshmem {
 // Totals since the start of this process.
 struct LookupTotals {
   std::uint64_t lookups = 0;
-  std::uint64_t deeper = 0;  // that found more than the own node has
-  LookupFigures sums;        // most_reads_to_one_peer: the highest of all
+  std::uint64_t deeper = 0;               // that found more than the own node has
+  LookupFigures sums;                     // most_reads_to_one_peer: the highest of all
   std::array<std::uint64_t, 8> rounds{};  // lookups by rounds, the last: that many or more
 };
 

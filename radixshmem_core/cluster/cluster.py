@@ -145,9 +145,10 @@ class Cluster:
         if self._jobs is not None:
             await self._jobs.close()
         async with self._changing:
-            if self._shared is not None:
-                await self._shared.close()
-        self._shared = self._jobs = None
+            shared, self._shared = self._shared, None
+            if shared is not None:
+                await shared.close()
+        self._jobs = None
         self._peers.tell()
         if self._plane is not None:
             await self._run(self._plane.close)

@@ -65,6 +65,7 @@ class Publication:
         self._placed = asyncio.Event()
         self._flushes: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self._closed = False
 
     async def place(self, placement: Placement) -> None:
         """Take new maps, and send what others now keep."""
@@ -103,6 +104,8 @@ class Publication:
     async def flush(self, timeout_s: float) -> bool:
         """Send all; True once everybody has acknowledged, False at the deadline. It goes on then:
         what was collected must be sent."""
+        if self._closed:
+            return False
         task = asyncio.create_task(self._flush())
         self._flushes.add(task)
         task.add_done_callback(self._flushed)
@@ -146,6 +149,7 @@ class Publication:
         }
 
     async def close(self) -> None:
+        self._closed = True
         boxes, self._outboxes = list(self._outboxes.values()), {}
         await cancel_all([*self._flushes, *(box.task for box in boxes)])
 

@@ -111,6 +111,7 @@ class SharedIndex:
         self._placement: Placement | None = None
         self._tasks = [asyncio.create_task(self.publication.run())]
         self._settling: asyncio.TimerHandle | None = None
+        self._closed = False
         self._placing: asyncio.Task[None] | None = None
         self._warm_timer = asyncio.get_running_loop().call_later(_WARM_S, self._check_warm)
 
@@ -145,6 +146,8 @@ class SharedIndex:
 
     def peers_changed(self) -> None:
         """Write the peer table at once; move keys once it has been quiet for settle_ms."""
+        if self._closed:
+            return
         ranks = {self.rank}
         incarnation = self._regions.index.incarnation
         self.publication.directory.admit(self.rank, incarnation)
@@ -202,6 +205,8 @@ class SharedIndex:
 
     def _place(self) -> None:
         self._settling = None
+        if self._closed:
+            return
         if self._placing is not None and not self._placing.done():
             self._settle()
             return
@@ -221,7 +226,7 @@ class SharedIndex:
             self._changed()
 
     def _check_warm(self) -> None:
-        if not self.warming:
+        if self._closed or not self.warming:
             return
         old = time.monotonic() - self._started >= _WARM_S
         others = [said for peer in self._peers if (said := self.readable(peer)) is not None]
@@ -248,6 +253,7 @@ class SharedIndex:
 
     async def close(self) -> None:
         """Everything that belongs to this digest ends; nobody here reads a peer under it."""
+        self._closed = True
         if self._settling is not None:
             self._settling.cancel()
         self._warm_timer.cancel()

@@ -268,19 +268,16 @@ def test_another_users_cache_names_the_fix(client: RadixClient) -> None:
 
 def test_help_lists_the_verbs() -> None:
     text = command("--help").stdout
-    for verb in ("start", "status", "check", "top", "dump", "pins"):
+    for verb in ("start", "status", "check", "top", "dump", "nodes", "drain", "pins"):
         assert f"\n    {verb} " in text
     text = command("start", "--help").stdout
     assert "--background-evict-ratio" in text
     assert max(len(line) for line in text.splitlines()) <= 80
-    here, later = text.split("accepted for clusters, without effect in this version:\n")
-    flags = [
-        "--" + field.name.replace("_", "-")
-        for field in dataclasses.fields(ServerConfig)
-        if field.metadata["group"] != "server"
-    ]
-    assert later.replace(",", " ").split() == flags
-    assert [flag for flag in flags if flag in here] == []
+    titles = ("server", "cluster, with --registry", "data plane of a cluster")
+    places = [text.index(f"\n{title}:\n") for title in titles]
+    assert places == sorted(places)
+    for field in dataclasses.fields(ServerConfig):
+        assert f"--{field.name.replace('_', '-')} " in text, field.name
     assert command("--version").stdout.startswith("radixshmem ")
 
 
