@@ -68,6 +68,8 @@ class Engine:
             hit = result.common_hit
             self._check(hashes[:hit], result.full_slots)
             self._store(hashes, hit)
+            if self._look_at_peers:
+                self._client.flush(0)  # as the adapters do: peers need not wait for a chunk
         finally:
             result.finalize()
         numbers.requests += 1

@@ -68,8 +68,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     directory.admit(kSender, kLife);
     directory.admit(kSender + 1, kLife);
   }
-  std::vector<std::byte> batch(size - 1);
-  std::memcpy(batch.data(), data + 1, size - 1);
+  const auto* bytes = reinterpret_cast<const std::byte*>(data);
+  std::vector<std::byte> batch(bytes + 1, bytes + size);
   if ((data[0] & 1) != 0) make_good(batch, data[0]);
   (void)directory.apply(batch, kSender, kLife);
   check_entries(directory);

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <thread>
 
 namespace radixshmem {
 namespace {
 
 using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
 
 // Another thread's lookup ends soon, if it only gets a processor.
 constexpr std::chrono::milliseconds kLeastTurnWait{100};
+constexpr std::chrono::microseconds kTurnLook{20};
 
 // Returns: whether `count` items from `offset` on lie in what a peer may read.
 bool fits(const PeerInfo& info, std::uint64_t offset, std::uint64_t count,
@@ -35,9 +38,10 @@ LookupTurn::LookupTurn(PeerSet& peers, std::chrono::microseconds timeout, Lookup
       figures_(figures),
       lock_(peers.mutex_, std::defer_lock),
       left_(2 * timeout) {
-  if (!lock_.try_lock() &&
-      !lock_.try_lock_for(std::max<nanoseconds>(10 * timeout, kLeastTurnWait))) {
-    return;
+  const auto end = steady_clock::now() + std::max<nanoseconds>(10 * timeout, kLeastTurnWait);
+  while (!lock_.try_lock()) {
+    if (steady_clock::now() > end) return;
+    std::this_thread::sleep_for(kTurnLook);
   }
   own_ = peers.table_.own();
   number_ = peers.turns_++;

@@ -71,7 +71,7 @@ class LookupTurn final {
   PeerSet& peers_;
   std::chrono::microseconds timeout_;
   LookupFigures& figures_;
-  std::unique_lock<std::timed_mutex> lock_;
+  std::unique_lock<std::mutex> lock_;
   std::optional<OwnInfo> own_;
   std::uint32_t number_ = 0;
   std::chrono::nanoseconds left_;  // of the time to wait; what this process does does not count

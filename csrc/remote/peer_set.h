@@ -86,7 +86,7 @@ class PeerSet final {
 
   PeerTable table_;
   bool may_mark_;
-  mutable std::timed_mutex mutex_;
+  mutable std::mutex mutex_;
   std::array<Peer, kMaxPeers> peers_{};
   std::uint32_t turns_ = 0;
 };

@@ -28,11 +28,11 @@ def run(tmp_path: Path, *flags: str) -> dict[str, object]:
 
 
 def test_four_nodes_of_their_own_share_blocks_and_one_is_killed(tmp_path: Path) -> None:
-    figures = run(tmp_path, "--requests", "800")
+    figures = run(tmp_path, "--requests", "1000")
     if os.geteuid() == 0:
         assert figures["transports"] == ["shm", "tcp"]  # shm: a node's own memory
 
 
 def test_four_nodes_on_loopback_read_each_others_memory(tmp_path: Path) -> None:
-    figures = run(tmp_path, "--requests", "400", "--loopback")
+    figures = run(tmp_path, "--requests", "1000", "--loopback")
     assert figures["transports"] == ["shm"]
