@@ -378,7 +378,12 @@ def test_what_is_said_to_be_there_comes_when_slots_are_few(
     region_name: str, start_rank: Start, sidecars: tuple[Sidecar, ...], seed: int
 ) -> None:
     config = ServerConfig(
-        region_name, data_bytes="192K", slot_align=64, swa_ratio=0.2, mamba_ratio=0.01
+        region_name,
+        data_bytes="192K",
+        slot_align=64,
+        swa_ratio=0.2,
+        mamba_ratio=0.01,
+        background_evict_ratio=0,  # which may take a page between its lookup and its transfer
     )
     with RadixServer(config):
         rank, story = start_rank(*sidecars), Story(seed)
