@@ -277,7 +277,7 @@ def test_help_lists_the_verbs() -> None:
     places = [text.index(f"\n{title}:\n") for title in titles]
     assert places == sorted(places)
     for field in dataclasses.fields(ServerConfig):
-        assert f"--{field.name.replace('_', '-')} " in text, field.name
+        assert f"  --{field.name.replace('_', '-')}" in text, field.name
     assert command("--version").stdout.startswith("radixshmem ")
 
 
