@@ -21,12 +21,6 @@ std::uint32_t joined(std::uint32_t first, std::uint32_t then) noexcept {
 
 }  // namespace
 
-void Outbox::rename(const Publishing& who) {
-  who_ = who;
-  for (auto& [to, queue] : queues_) queue.said.clear();
-  keys_ = 0;
-}
-
 ShardMaps Outbox::set_maps(ShardMaps maps) {
   std::vector<bool> in_maps(kNoShardRank + 1u);
   for (const ShardMap* map : {&maps.write, &maps.second}) {

@@ -77,8 +77,6 @@ class Outbox final {
   explicit Outbox(const Publishing& who) : who_(who) {}
 
   [[nodiscard]] const Publishing& who() const noexcept { return who_; }
-  // What is still here was said under the other name, and is forgotten.
-  void rename(const Publishing& who);
   // A keeper that is in neither map any more gets one last sweep. Returns: the maps before.
   ShardMaps set_maps(ShardMaps maps);
   [[nodiscard]] const ShardMaps& maps() const noexcept { return maps_; }

@@ -23,7 +23,9 @@ Publisher::Publisher(const Tree& tree, const Publishing& who, const PublisherOpt
       options_(options),
       outbox_(who),
       cursor_(tree.ring().at_head()),
-      pending_(options.idle_ms, options.max_pending) {}
+      pending_(options.idle_ms, options.max_pending) {
+  RADIX_CHECK(options.chunk_blocks > 0, options.chunk_blocks);
+}
 
 std::vector<Publication> Publisher::collect(Time now, std::size_t budget) {
   more_ = false;

@@ -51,18 +51,16 @@ class Publisher final {
  public:
   using Time = std::uint64_t;  // ms
 
-  // Publishes to nobody until set_maps(). Requires: `tree` outlives it.
+  // Publishes to nobody until set_maps(). Requires: `tree` outlives it, and a chunk has a block.
   Publisher(const Tree& tree, const Publishing& who, const PublisherOptions& options);
 
-  // Another digest or incarnation: everything is published anew.
-  void set_identity(const Publishing& who);
   // The map that is written to and, while members are warming, the one that is to come (or empty).
   // Keys of shards with a new keeper are published to it, `rate` a second (0 = as fast as asked).
   void set_maps(ShardMap write, ShardMap second, std::uint32_t rate, Time now);
   // Publishes what `keeper` keeps to it once more: it is new, or may have missed something.
   void resend(std::uint16_t keeper, Time now);
   // Publishes everything once more in a new generation, `rate` keys a second (0 = as fast as
-  // asked).
+  // asked); nothing while that is being done already.
   void republish_all(std::uint32_t rate, Time now);
   // Tells every keeper to forget this rank, and publishes nothing any more.
   void stop();
@@ -130,7 +128,6 @@ class Publisher final {
   std::size_t waiting_granules_ = 0;
   std::optional<Scan> scan_;
   std::vector<Keepers> moved_;  // by shard: its new keepers; empty = none has any
-  bool has_maps_ = false;
   bool stopped_ = false;
   bool more_ = false;
   PublisherCounters counters_;

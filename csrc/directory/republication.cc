@@ -15,18 +15,8 @@ constexpr std::uint32_t kSegmentsPerSlice = 1u << 16;
 
 }  // namespace
 
-void Publisher::set_identity(const Publishing& who) {
-  const Publishing& now = outbox_.who();
-  if (now.rank == who.rank && now.incarnation == who.incarnation && now.digest == who.digest)
-    return;
-  outbox_.rename(who);
-  moved_.clear();
-  if (has_maps_) begin_scan(/*everything=*/true, 0, /*urgent=*/true, 0);
-}
-
 void Publisher::set_maps(ShardMap write, ShardMap second, std::uint32_t rate, Time now) {
   const ShardMaps before = outbox_.set_maps({std::move(write), std::move(second)});
-  has_maps_ = true;
   const std::vector<Keepers> undone = std::exchange(moved_, std::vector<Keepers>(kShards));
   bool any = false;
   bool added = false;
@@ -55,6 +45,7 @@ void Publisher::resend(std::uint16_t keeper, Time now) {
 }
 
 void Publisher::republish_all(std::uint32_t rate, Time now) {
+  if (scan_ && scan_->everything) return;
   begin_scan(/*everything=*/true, rate, /*urgent=*/false, now);
 }
 

@@ -50,12 +50,10 @@ class ClusterRig final {
       for (const std::uint16_t rank : std::exchange(node.lost, {})) {
         node.publisher->resend(rank, now_);
       }
-      if (heal) node.publisher->republish_all(0, now_);
-      do {
-        now_ += 3000;
-        deliver(node, node.publisher->collect(now_, 1'000'000), /*lossy=*/false);
-      } while (node.publisher->more() || node.publisher->republishing());
-      deliver(node, node.publisher->flush(now_), /*lossy=*/false);
+      settle(node);
+      if (!heal) continue;
+      node.publisher->republish_all(0, now_);
+      settle(node);
     }
   }
 
@@ -206,6 +204,13 @@ class ClusterRig final {
     ShardMap& map = maps_[ranks];
     if (map.empty()) map = make_shard_map(members, 1);
     return map;
+  }
+  void settle(Node& node) {
+    do {
+      now_ += 3000;
+      deliver(node, node.publisher->collect(now_, 1'000'000), /*lossy=*/false);
+    } while (node.publisher->more() || node.publisher->republishing());
+    deliver(node, node.publisher->flush(now_), /*lossy=*/false);
   }
   void publish_maps() {
     std::vector<ShardMember> all;

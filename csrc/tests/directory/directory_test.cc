@@ -214,10 +214,10 @@ TEST(DirectoryTest, AgreesWithAModelUnderRandomChanges) {
     if (what < 560) {
       directory->publish(key, claim_of(rank, life[rank]));
       model[key].insert(rank);
-    } else if (what < 997) {
+    } else if (what < 985) {
       directory->retract(key, rank, life[rank]);
       model[key].erase(rank);
-    } else if (what < 998) {
+    } else if (what < 988) {
       directory->drop_rank(rank);
       for (auto& [k, ranks] : model) ranks.erase(rank);
     } else {

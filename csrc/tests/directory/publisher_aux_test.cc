@@ -89,6 +89,18 @@ TEST_F(PublisherAuxTest, WhatIsEvictedIsNotMarkedAnyMore) {
   EXPECT_EQ(aux(path, 8), 0u);
 }
 
+TEST_F(PublisherAuxTest, AKeyThatWentAndCameBackHasNoMarksFromBefore) {
+  const Path path = make_path(1, 8);
+  rig.put(path);
+  rig.put_aux(Component::kSwa, path, 6);
+  flush();
+  EXPECT_EQ(aux(path, 4), kSwa);
+  (void)rig.tree().evict(8);
+  rig.put(path);
+  flush();  // both in one batch
+  EXPECT_EQ(aux(path, 4), 0u);
+}
+
 TEST_F(PublisherAuxTest, ARepublicationTellsTheMarksAgain) {
   const Path path = make_path(1, 30);
   rig.put(path);
