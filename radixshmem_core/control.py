@@ -9,20 +9,20 @@ import contextlib
 import logging
 import os
 import socket
-import weakref
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+from .acceptor import Acceptor
 from .errors import RadixError
 from .messages import PROTOCOL_VERSION, Pulls, Reply, Request
 from .rpc import ProtocolError, failure_of, frame, read_request, write_reply
-from .tasks import cancel_all
+from .tasks import cancel_all, log_failure
 
 __all__ = ["ControlSocket", "ReplyWithDescriptor"]
 
 _log = logging.getLogger("radixshmem.server")
 
 _BACKLOG = 128
-_PAUSE_S = 1.0  # after a connection could not be accepted, e.g. for want of descriptors
 
 Handler = Callable[[Request, socket.socket], Awaitable["Reply | ReplyWithDescriptor"]]
 Stream = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -37,11 +37,7 @@ class ReplyWithDescriptor:
 
 
 class ControlSocket:
-    """A listening UNIX socket. `handle` answers requests, `hung_up` hears of every ending.
-
-    Connections are accepted here rather than by asyncio's server, so that `close` knows every one
-    of them, also those that were accepted a moment before.
-    """
+    """A listening UNIX socket. `handle` answers requests, `hung_up` hears of every ending."""
 
     def __init__(
         self, path: str, handle: Handler, pulls: Stream, hung_up: Callable[[], None]
@@ -51,10 +47,9 @@ class ControlSocket:
         self._handle = handle
         self._pulls = pulls
         self._hung_up = hung_up
-        self._listener: socket.socket | None = None
         self._connections: dict[asyncio.Task[None], socket.socket] = {}
+        self._acceptor = Acceptor("a control connection", self._accepted, self._connections.values)
         self._inode = -1
-        _open_sockets.add(self)
 
     async def open(self, mode: int, gid: int) -> None:
         """Bind and listen. The file has its final mode before anybody can connect."""
@@ -73,15 +68,11 @@ class ControlSocket:
             raise RadixError(
                 f"cannot listen at {self._path} ({error.strerror}); choose another --endpoint"
             ) from error
-        self._listener = listener
-        self._resume()
+        self._acceptor.start(listener)
 
     async def close(self) -> None:
         """Stop listening, end all connections, remove the socket file if it is still ours."""
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            asyncio.get_running_loop().remove_reader(listener)
-            listener.close()
+        self._acceptor.close()
         await cancel_all(self._connections)
         self._unlink()
 
@@ -90,22 +81,8 @@ class ControlSocket:
             if os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
 
-    def _resume(self) -> None:
-        if self._listener is not None:
-            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
-
-    def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            connection, _ = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            _log.warning("cannot accept a control connection: %s; pausing", error)
-            loop.remove_reader(listener)
-            loop.call_later(_PAUSE_S, self._resume)
-            return
-        task = loop.create_task(self._serve(connection))
+    def _accepted(self, connection: socket.socket, _: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
         self._connections[task] = connection
         task.add_done_callback(self._ended)
 
@@ -113,8 +90,7 @@ class ControlSocket:
         connection = self._connections.pop(task)
         if task.cancelled():
             connection.close()  # a task that is cancelled before its first step closes nothing
-        elif (error := task.exception()) is not None:
-            _log.error("a control connection failed", exc_info=error)
+        log_failure(task, "a control connection")
         self._hung_up()
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -156,12 +132,6 @@ class ControlSocket:
             else:
                 await write_reply(writer, reply)
 
-    def drop_in_child(self) -> None:
-        """Close a forked child's duplicates: they would keep the socket alive after its server."""
-        for duplicate in (self._listener, *self._connections.values()):
-            if duplicate is not None:
-                duplicate.close()
-
 
 async def _send_with_descriptor(
     writer: asyncio.StreamWriter, peer: socket.socket, reply: ReplyWithDescriptor
@@ -174,14 +144,3 @@ async def _send_with_descriptor(
     sent = socket.send_fds(peer, [data[:1]], [reply.descriptor.fileno()])
     writer.write(data[sent:])
     await writer.drain()
-
-
-_open_sockets: weakref.WeakSet[ControlSocket] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for control in list(_open_sockets):
-        control.drop_in_child()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

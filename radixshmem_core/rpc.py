@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -29,6 +29,7 @@ __all__ = [
     "exchange_descriptor",
     "failure_of",
     "frame",
+    "read_message",
     "read_reply",
     "read_request",
     "socket_path",
@@ -93,21 +94,39 @@ def body_length(header: bytes) -> int:
 # ---------------------------------------------------------------- server side
 
 
-async def read_request(reader: asyncio.StreamReader) -> Request | None:
-    """The next request; None at the end of the connection. ProtocolError for anything else."""
+async def read_message(
+    reader: asyncio.StreamReader,
+    header_bytes: int,
+    length_of: Callable[[bytes], int],
+    timeout_s: float,
+) -> tuple[bytes, bytes] | None:
+    """(header, rest) of a message whose header tells, by `length_of`, how long the rest is.
+
+    None at the end of the connection; ProtocolError when it ends inside a message, or when the rest
+    takes over `timeout_s`.
+    """
     try:
-        header = await reader.readexactly(_LENGTH.size)
+        header = await reader.readexactly(header_bytes)
     except asyncio.IncompleteReadError as error:
         if error.partial:
             raise ProtocolError("the connection ended inside a message") from error
         return None
     try:
-        body = await asyncio.wait_for(reader.readexactly(body_length(header)), _BODY_TIMEOUT_S)
-        return _requests.decode(body)
+        rest = await asyncio.wait_for(reader.readexactly(length_of(header)), timeout_s)
     except asyncio.IncompleteReadError as error:
         raise ProtocolError("the connection ended inside a message") from error
     except asyncio.TimeoutError as error:
-        raise ProtocolError(f"the rest of a message took over {_BODY_TIMEOUT_S:g} s") from error
+        raise ProtocolError(f"the rest of a message took over {timeout_s:g} s") from error
+    return header, rest
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request | None:
+    """The next request; None at the end of the connection. ProtocolError for anything else."""
+    message = await read_message(reader, _LENGTH.size, body_length, _BODY_TIMEOUT_S)
+    if message is None:
+        return None
+    try:
+        return _requests.decode(message[1])
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"not a request of this protocol: {error}") from error
 

@@ -19,6 +19,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from .cluster.cluster import Cluster
@@ -55,7 +56,7 @@ from .prefault import Prefault
 from .reaper import Reaper
 from .report import status_line, status_report
 from .rpc import ProtocolError
-from .tasks import cancel_all
+from .tasks import cancel_all, log_failure
 
 __all__ = ["RadixServer"]
 
@@ -292,7 +293,7 @@ class _Work:
             jobs.append(self._cluster.attach(regions))
         for job in jobs:
             task = asyncio.create_task(job)
-            task.add_done_callback(_log_failure)
+            task.add_done_callback(partial(log_failure, what="a background job of the server"))
             self._tasks.append(task)
 
     def _prefault_progress(self, done_bytes: int, total_bytes: int) -> None:
@@ -384,11 +385,6 @@ async def _run_in(
     except RuntimeError:  # the interpreter exits: its executors take nothing any more
         return function(*arguments)
     return await future
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("a background job of the server ended", exc_info=error)
 
 
 def _close_all() -> None:

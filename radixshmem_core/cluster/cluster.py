@@ -27,7 +27,7 @@ from ..messages import Dialed
 from ..node import Node, Runner
 from ..regions import Regions
 from ..rpc import ProtocolError
-from ..tasks import cancel_all
+from ..tasks import cancel_all, log_failure
 from . import wire
 from .addresses import is_loopback, own_address
 from .auth import load_token
@@ -300,8 +300,7 @@ class Cluster:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if task in self._tasks:
             self._tasks.remove(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a job of the cluster failed", exc_info=error)
+        log_failure(task, "a job of the cluster")
 
     async def _share_anew(self) -> None:
         async with self._changing:
@@ -468,17 +467,17 @@ class Cluster:
         return dialing.result(2 * _DIAL_TIMEOUT_S)
 
     async def _dial_rank(self, rank: int) -> socket.socket:
-        peer = self._peers.of_rank(rank)
-        if peer is None:
-            raise RadixError(f"rank {rank} is no peer that is known here")
-        return await peer.dial(wire.INDEX)
+        return await self._known_peer(rank)[0].dial(wire.INDEX)
 
-    async def dial(self, rank: int) -> ReplyWithDescriptor:
-        """How a process of this node may read a peer, with an index stream to it."""
+    def _known_peer(self, rank: int) -> tuple[Peer, wire.Description]:
         peer = self._peers.of_rank(rank)
         if peer is None or peer.description is None:
             raise RadixError(f"rank {rank} is no peer that is known here")
-        said = peer.description
+        return peer, peer.description
+
+    async def dial(self, rank: int) -> ReplyWithDescriptor:
+        """How a process of this node may read a peer, with an index stream to it."""
+        peer, said = self._known_peer(rank)
         reply = Dialed(incarnation=said.incarnation, index_name=said.index_name)
         return ReplyWithDescriptor(reply, await peer.dial(wire.INDEX))
 

@@ -4,7 +4,6 @@
 
 Lookups use what is connected and never wait for more. For each live peer of the peer table the
 thread asks the own server to dial, tries shared memory by name, and takes the stream otherwise.
-The thread begins with the first call that may look at peers; a forked child begins its own.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ _DIAL_TIMEOUT_S = 3.0
 _FIRST_RETRY_S = 0.1
 _LAST_RETRY_S = 1.0
 _MAX_CONNECTIONS = 256
-_IDLE_S = 300.0
 
 
 @dataclass
@@ -81,6 +79,7 @@ class Connections:
         now = time.monotonic()
         connected = {row["rank"]: row for row in self.peers.connections() if not row["suspect"]}
         living = dict(self.peers.living())
+        room = _MAX_CONNECTIONS - len(connected)
         for rank in set(self._attempts) - set(living):
             del self._attempts[rank]
             self.peers.drop(rank)
@@ -91,19 +90,22 @@ class Connections:
             attempt = self._attempts.get(rank)
             if attempt is None or attempt.incarnation != incarnation:
                 attempt = self._attempts[rank] = _Attempt(incarnation)
-            if now >= attempt.due and len(connected) < _MAX_CONNECTIONS:
-                self._connect(rank, attempt)
+            if now >= attempt.due and room > 0:
+                room -= self._connect(rank, attempt)
 
-    def _connect(self, rank: int, attempt: _Attempt) -> None:
+    def _connect(self, rank: int, attempt: _Attempt) -> bool:
+        """Whether it succeeded."""
         try:
             attempt.reason = self._reach(rank, attempt.incarnation)
             attempt.retry_s = _FIRST_RETRY_S
             attempt.due = 0.0
+            return True
         except (RadixError, TimeoutError, ValueError, OSError) as error:
             _log.debug("no way to read peer %d yet: %s", rank, error)
             attempt.reason = str(error)
             attempt.due = time.monotonic() + attempt.retry_s
             attempt.retry_s = min(_LAST_RETRY_S, attempt.retry_s * 2)
+            return False
 
     def _reach(self, rank: int, incarnation: int) -> str:
         """Returns why this transport."""

@@ -2,8 +2,7 @@
 # Copyright The radixshmem authors
 """The one TCP port of a server, for all channels.
 
-Connections are accepted here rather than by asyncio's server, so that nothing is read beyond the
-handshake: the handler of the channel gets the bare socket.
+Nothing is read beyond the handshake: the handler of the channel gets the bare socket.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import collections
 import errno
 import functools
 import logging
-import os
 import socket
-import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
+from ..acceptor import Acceptor
 from ..errors import RadixError
-from ..tasks import cancel_all
+from ..tasks import cancel_all, log_failure
 from .auth import HANDSHAKE_S, AuthError, greet_dialer
 from .streams import socket_address, tune
 
@@ -28,7 +27,6 @@ __all__ = ["Handler", "Listener"]
 _log = logging.getLogger("radixshmem.cluster")
 
 _BACKLOG = 256
-_PAUSE_S = 1.0  # after a connection could not be accepted, e.g. for want of descriptors
 
 Handler = Callable[[socket.socket], Awaitable[None]]
 """Gets an authenticated, non-blocking socket, which is its own from then on."""
@@ -53,53 +51,36 @@ class Listener:
         self._handlers = dict(handlers)
         self._most = max_unauthenticated
         self._handshake_s = handshake_s
-        self._socket: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # one for each connection
         self._waiting: dict[asyncio.Task[None], socket.socket] = {}  # oldest first
         self._handed: set[asyncio.Task[None]] = set()  # those whose handler has the connection
         self._figures: collections.Counter[str] = collections.Counter()
-        _open_listeners.add(self)
+        self._acceptor = Acceptor("a connection of a peer", self._accepted, self._waiting.values)
 
     async def open(self, address: str, port: int, port_range: range) -> int:
         """Listen at `port`, or for 0 at the first free one of the range; the port in use."""
-        self._socket = _listen(address, [port] if port else port_range)
-        self._resume()
-        return int(self._socket.getsockname()[1])
+        listening = _listen(address, [port] if port else port_range)
+        self._acceptor.start(listening)
+        return int(listening.getsockname()[1])
 
     async def close(self) -> None:
         """Stop listening and end the handlers."""
-        listening, self._socket = self._socket, None
-        if listening is not None:
-            asyncio.get_running_loop().remove_reader(listening)
-            listening.close()
+        self._acceptor.close()
         await cancel_all(self._tasks)
 
     def figures(self) -> dict[str, int]:
         """Connections so far: accepted, authenticated, and refused by kind (see AuthError)."""
         return dict(self._figures)
 
-    def _resume(self) -> None:
-        if self._socket is not None:
-            asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
-
-    def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            connection, peer = listening.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            _log.warning("cannot accept a connection of a peer: %s; pausing", error)
-            loop.remove_reader(listening)
-            loop.call_later(_PAUSE_S, self._resume)
-            return
+    def _accepted(self, connection: socket.socket, peer: Any) -> None:
         self._figures["accepted"] += 1
         if len(self._waiting) >= self._most:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.cancel()
             self._refuse("crowded", "the oldest", "is one of too many that have not authenticated")
-        task = loop.create_task(self._serve(connection, f"{peer[0]}:{peer[1]}"))
+        served = self._serve(connection, f"{peer[0]}:{peer[1]}")
+        task = asyncio.get_running_loop().create_task(served)
         self._tasks.add(task)
         self._waiting[task] = connection
         task.add_done_callback(functools.partial(self._ended, connection))
@@ -110,8 +91,7 @@ class Listener:
         if task not in self._handed:
             connection.close()
         self._handed.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("the connection of a peer failed", exc_info=error)
+        log_failure(task, "the connection of a peer")
 
     async def _serve(self, connection: socket.socket, peer: str) -> None:
         try:
@@ -135,12 +115,6 @@ class Listener:
         self._figures[kind] += 1
         level = logging.WARNING if self._figures[kind] == 1 else logging.DEBUG
         _log.log(level, "refusing %s: it %s (%s; further ones are only counted)", peer, why, kind)
-
-    def drop_in_child(self) -> None:
-        """Close a forked child's duplicates: they would keep the port taken after its server."""
-        for duplicate in (self._socket, *self._waiting.values()):
-            if duplicate is not None:
-                duplicate.close()
 
 
 def _listen(address: str, ports: Iterable[int]) -> socket.socket:
@@ -178,14 +152,3 @@ def _listening_socket(family: int, target: tuple[object, ...]) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-_open_listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for listener in list(_open_listeners):
-        listener.drop_in_child()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -41,7 +41,6 @@ class Peer:
         self.description: wire.Description | None = None
         self.reachable = False
         self.last_error = ""
-        self.heard_at = 0.0
         self.unlisted_at: float | None = None
         self.link = PeerLink(
             f"{member.node} ({member.address}:{member.port})", lambda: self.dial(wire.CONTROL)
@@ -63,7 +62,6 @@ class Peer:
 
     def hear(self, description: wire.Description) -> bool:
         """Take what the peer says of itself. Returns whether it is news."""
-        self.heard_at = time.monotonic()
         news = description != self.description or not self.reachable
         self.description = description
         self.reachable = True

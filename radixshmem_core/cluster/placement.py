@@ -17,12 +17,10 @@ import numpy.typing as npt
 
 from .. import _core
 
-__all__ = ["NO_RANK", "Participant", "Placement", "ShardMap"]
-
-NO_RANK = 0xFFFF
+__all__ = ["Participant", "Placement", "ShardMap"]
 
 ShardMap = npt.NDArray[np.uint16]
-"""[65,536, 2]: rank and replica of each shard; NO_RANK = none."""
+"""[65,536, 2]: rank and replica of each shard; 0xffff = none."""
 
 
 @dataclass(frozen=True, order=True)

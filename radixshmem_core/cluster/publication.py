@@ -21,7 +21,7 @@ from functools import partial
 from .. import _core
 from ..errors import RadixError
 from ..node import Runner
-from ..tasks import cancel_all
+from ..tasks import cancel_all, log_failure
 from . import wire
 from .dialer import PeerUnreachable
 from .peers import Peer
@@ -123,8 +123,7 @@ class Publication:
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
         self._flushes.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a flush failed: %s", error)
+        log_failure(task, "a flush")
 
     async def _heal(self) -> None:
         """Begin to send everything once more, slowly: what was lost comes back, what keepers hold
@@ -163,11 +162,11 @@ class Publication:
                     await self._run_as_owner(self._publisher.resend, number)
             while True:
                 batches, more = await self._run_as_owner(self._publisher.collect, everything)
-                await self._send(batches)
+                self._send(batches)
                 if not more:
                     return
 
-    async def _send(self, batches: list[tuple[int, bytes]]) -> None:
+    def _send(self, batches: list[tuple[int, bytes]]) -> None:
         for rank, batch in batches:
             if rank == self._rank:
                 self.directory.apply(batch, rank, self._incarnation)

@@ -19,6 +19,7 @@ import numpy as np
 from .. import _core
 from ..messages import PullDone, PullEnd, PullStart, Reply
 from ..rpc import ProtocolError, read_request, write_reply
+from ..tasks import log_failure
 from ..values import COMPONENT_MASK_FULL
 from .pull_state import PullDeadline, PullOutcome
 
@@ -116,8 +117,7 @@ class PullJobs:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
         self._pending -= 1
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a pull job failed", exc_info=error)
+        log_failure(task, "a pull job")
 
     async def _run(self, request: PullStart, job: _Job, writer: asyncio.StreamWriter) -> None:
         hashes = np.frombuffer(request.hashes, np.uint64)

@@ -13,6 +13,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from ..config import ServerConfig
 from ..errors import RadixError
 from ..node import Runner
 from ..regions import Regions
-from ..tasks import cancel_all
+from ..tasks import cancel_all, log_failure
 from ..values import ComponentType
 from . import wire
 from .leases import Leases
@@ -51,8 +52,11 @@ def geometry_key(geometry: dict[str, Any]) -> str:
 
 def digest_of(key: str, epoch: int) -> int:
     """Equal for servers whose trees may be read as one; never 0."""
-    text = f"{wire.PEER_PROTOCOL} {_core.LAYOUT_VERSION} {key} {epoch}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") | 1
+    return _hash64(f"{wire.PEER_PROTOCOL} {_core.LAYOUT_VERSION} {key} {epoch}".encode()) | 1
+
+
+def _hash64(text: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 class SharedIndex:
@@ -214,7 +218,7 @@ class SharedIndex:
         if self._placement is not None and participants == self._placement.participants:
             return
         self._placing = asyncio.create_task(self._take_placement(participants))
-        self._placing.add_done_callback(_log_failure)
+        self._placing.add_done_callback(partial(log_failure, what="placing the directory"))
 
     async def _take_placement(self, participants: tuple[Participant, ...]) -> None:
         placement = Placement.of(participants, self._config.directory_replicas)
@@ -279,8 +283,7 @@ class SharedIndex:
 
 def _served_digest(participants: tuple[Participant, ...]) -> int:
     lives = [(p.rank, p.incarnation) for p in participants]
-    text = msgspec.json.encode(sorted(lives))
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+    return _hash64(msgspec.json.encode(sorted(lives))) >> 1
 
 
 def _pools(regions: Regions) -> list[ComponentType]:
@@ -298,8 +301,3 @@ def _pools_of(regions: Regions) -> dict[str, tuple[int, int, int]]:
         )
         for kind in _pools(regions)
     }
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("placing the directory failed", exc_info=error)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from ..messages import Failure
-from ..rpc import ProtocolError
+from ..rpc import ProtocolError, read_message
 
 __all__ = [
     "CONTROL",
@@ -170,19 +170,15 @@ def encode(number: int, message: PeerRequest | PeerReply) -> bytes:
 
 async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes] | None:
     """(id, body) of the next frame; None at the end of the connection."""
-    try:
-        header = await reader.readexactly(_HEADER.size)
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise ProtocolError("a peer connection ended inside a frame") from error
+    frame = await read_message(reader, _HEADER.size, _body_length, _BODY_TIMEOUT_S)
+    if frame is None:
         return None
-    length, number = _HEADER.unpack(header)
+    header, body = frame
+    return int(_HEADER.unpack(header)[1]), body
+
+
+def _body_length(header: bytes) -> int:
+    length = int(_HEADER.unpack(header)[0])
     if not 4 <= length <= MAX_FRAME_BYTES:
         raise ProtocolError(f"a peer frame of {length} bytes; 4 to {MAX_FRAME_BYTES} are allowed")
-    try:
-        body = await asyncio.wait_for(reader.readexactly(length - 4), _BODY_TIMEOUT_S)
-    except asyncio.IncompleteReadError as error:
-        raise ProtocolError("a peer connection ended inside a frame") from error
-    except asyncio.TimeoutError as error:
-        raise ProtocolError(f"the rest of a frame took over {_BODY_TIMEOUT_S:g} s") from error
-    return number, body
+    return length - 4

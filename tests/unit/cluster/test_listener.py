@@ -327,10 +327,10 @@ def test_a_forked_child_does_not_keep_the_port() -> None:
 
 def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
-        monkeypatch.setattr("radixshmem_core.cluster.listener._PAUSE_S", 0.02)
+        monkeypatch.setattr("radixshmem_core.acceptor._PAUSE_S", 0.02)
         async with listening() as (listener, port):
-            assert listener._socket is not None
-            real = listener._socket
+            assert listener._acceptor._socket is not None
+            real = listener._acceptor._socket
             fails = 2
 
             class Failing:
@@ -346,8 +346,8 @@ def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch)
 
             loop = asyncio.get_running_loop()
             loop.remove_reader(real)
-            listener._socket = Failing()  # type: ignore[assignment]
-            listener._resume()
+            listener._acceptor._socket = Failing()  # type: ignore[assignment]
+            listener._acceptor._resume()
             with await dial("127.0.0.1", port, "control", TOKEN, 10) as connection:
                 assert await says(connection, b"x") == b"x"
             assert fails == 0
