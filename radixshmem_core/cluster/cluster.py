@@ -34,6 +34,7 @@ from .auth import load_token
 from .dialer import dial
 from .listener import Listener
 from .membership import Membership
+from .node_rows import own_row, peer_row
 from .peer_link import serve_peer
 from .peers import Peer, Peers
 from .planes import open_plane
@@ -223,52 +224,29 @@ class Cluster:
     def report(self) -> dict[str, Any]:
         """For `radix-server status` and `nodes`."""
         shared, membership = self._shared, self._membership
+        where = f"{self._address}:{self._port}"
         report: dict[str, Any] = {
             "node": self._node_name,
             "rank": self.rank,
-            "address": f"{self._address}:{self._port}",
+            "address": where,
             "registry": self._config.registry,
             "registry_error": membership.last_error if membership is not None else "",
             "data_plane": self.data_plane,
             "data_plane_reason": self._plane_reason,
-            "nodes": [self._own_row(), *(self._peer_row(peer) for peer in self._peers)],
+            "nodes": [
+                own_row(self.describe(), where),
+                *(peer_row(peer, 0 if shared is None else shared.digest) for peer in self._peers),
+            ],
         }
         if self._listener is not None:
             report["listener"] = self._listener.figures()
         if self._responder is not None:
             report["responder"] = self._responder.figures()
+        if self._jobs is not None:
+            report["pull_jobs"] = self._jobs.figures()
         if shared is not None:
-            report["epoch"] = shared.epoch
-            report["directory"] = shared.publication.figures()
-            report["leases"] = shared.leases.figures()
-            report["pulls"] = {} if shared.puller is None else vars(shared.puller.figures)
+            report |= shared.report()
         return report
-
-    def _own_row(self) -> dict[str, Any]:
-        said = self.describe()
-        return {**_node_row(said), "address": f"{self._address}:{self._port}", "state": "self"}
-
-    def _peer_row(self, peer: Peer) -> dict[str, Any]:
-        said = peer.description
-        where = f"{peer.member.address}:{peer.member.port}"
-        if said is None or not peer.reachable:
-            return {
-                "node": peer.name,
-                "rank": peer.member.rank,
-                "address": where,
-                "state": "unreachable",
-                "error": peer.last_error,
-            }
-        state = "live"
-        if said.digest == 0:
-            state = "waiting for a geometry"
-        elif self._shared is None or said.digest != self._shared.digest:
-            state = "other geometry"
-        elif said.draining:
-            state = "draining"
-        elif said.warming:
-            state = "warming"
-        return {**_node_row(said), "address": where, "state": state}
 
     # ------------------------------------------------------------ changes
 
@@ -506,16 +484,3 @@ class Cluster:
 def _registry_options(config: ServerConfig) -> RegistryOptions:
     names = [field.name for field in dataclasses.fields(RegistryOptions)]
     return RegistryOptions(**{name: getattr(config, name) for name in names})
-
-
-def _node_row(said: wire.Description) -> dict[str, Any]:
-    return {
-        "node": said.node,
-        "rank": said.rank,
-        "version": said.version,
-        "mode": said.mode,
-        "epoch": said.epoch,
-        "incarnation": f"{said.incarnation:016x}",
-        "geometry": said.geometry,
-        "data_plane": said.plane,
-    }

@@ -139,6 +139,15 @@ class SharedIndex:
             "plane": "" if self.plane is None else self.plane.name,
         }
 
+    def report(self) -> dict[str, Any]:
+        """Figures for `radix-server status`."""
+        return {
+            "epoch": self.epoch,
+            "directory": self.publication.figures(),
+            "leases": self.leases.figures(),
+            "pulls": {} if self.puller is None else vars(self.puller.figures),
+        }
+
     # ------------------------------------------------------------ what others are
 
     def readable(self, peer: Peer) -> wire.Description | None:
