@@ -394,7 +394,7 @@ class RadixClient(IndexCalls):
         local = self.query(hashes, mask, local_only=True, lock=lock)
         peers = self._seen.peers
         if peers is None or local.status or (full and not block):
-            return PullJob(local, jobs, self._info.rank)
+            return PullJob(local, jobs, 0 if peers is None else self.rank())
         return self._pull_from_peers(as_hashes(hashes), mask, local, peers, timeout_ms / 1000, lock)
 
     def _pull_from_peers(
@@ -410,13 +410,13 @@ class RadixClient(IndexCalls):
         if local.common_hit < len(hashes):
             candidates = peers.candidates(hashes, mask, local.common_hit)
         if not candidates or not timeout_s:
-            return PullJob(local, self._open_jobs, self._info.rank)
+            return PullJob(local, self._open_jobs, self.rank())
         begin = time.monotonic()
         if self._open_jobs.full and not self._open_jobs.wait_for_room(timeout_s):
             self.saturated += 1
-            return PullJob(local, self._open_jobs, self._info.rank)
+            return PullJob(local, self._open_jobs, self.rank())
         timeout_s -= time.monotonic() - begin
-        job = PullJob(local, self._open_jobs, self._info.rank, candidates[0][1])
+        job = PullJob(local, self._open_jobs, self.rank(), candidates[0][1])
         self._pulls.start(job, hashes, mask, candidates, timeout_s, lock)
         return job
 

@@ -54,10 +54,11 @@ PeerState state_of(const std::string& name) {
 }
 
 // X(field): of PeerInfo, as both sides of the peer protocol name them.
-#define RADIX_PEER_FIELDS(X)                                                            \
-  X(peer_readable_bytes)                                                                \
-  X(directory_offset) X(arena_offset) X(side_offset) X(table_offset) X(directory_lines) \
-      X(arena_units) X(side_blocks) X(side_bytes) X(table_lines) X(table_lines_max)
+#define RADIX_PEER_FIELDS(X)                                                                      \
+  X(peer_readable_bytes)                                                                          \
+  X(directory_offset)                                                                             \
+  X(arena_offset) X(side_offset) X(table_offset) X(directory_lines) X(arena_units) X(side_blocks) \
+      X(side_bytes) X(table_lines) X(table_lines_max)
 
 py::dict layout_of(const PeerInfo& info) {
   py::dict out;
@@ -91,7 +92,7 @@ ShardMap shard_map_of(const py::object& map) {
 class PyPeerTable final {
  public:
   explicit PyPeerTable(SessionPtr session)
-      : session_(std::move(session)), table_(peer_table_of(*session_)) {}
+      : session_(std::move(session)), table_(session_->peer_table()) {}
 
   [[nodiscard]] Use<PeerTable> get() { return {*session_, table_}; }
   [[nodiscard]] py::dict own_layout() {
@@ -156,16 +157,11 @@ class PyDirectory final {
  public:
   explicit PyDirectory(SessionPtr session)
       : session_(std::move(session)),
-        directory_(area_of(*session_), session_->tree().layout().directory_lines) {}
+        directory_(session_->tree().area(AreaKind::kDirectory),
+                   session_->tree().layout().directory_lines) {}
   [[nodiscard]] Use<Directory> get() { return {*session_, directory_}; }
 
  private:
-  static std::byte* area_of(const Session& session) noexcept {
-    const Tree& tree = session.tree();
-    return reinterpret_cast<std::byte*>(&tree.header()) +
-           tree.layout().area(AreaKind::kDirectory).offset;
-  }
-
   SessionPtr session_;
   Directory directory_;
 };

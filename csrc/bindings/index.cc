@@ -40,21 +40,17 @@ py::array_t<std::int32_t> to_array(const std::vector<std::int32_t>& slots) {
   return array;
 }
 
-QueryOptions options_of(int mask, bool lock, bool update_meta) {
-  return {mask < 0 ? 0u : static_cast<std::uint32_t>(mask), lock, update_meta, std::nullopt};
-}
-
 QueryResult query(Session& session, const py::object& hashes, int mask, bool /*local_only*/,
                   bool lock, bool update_meta) {
   const Words words(hashes, "hashes");
-  return QueryResult(unwrap(session.query(words.span(), options_of(mask, lock, update_meta))));
+  return QueryResult(unwrap(session.query(words.span(), query_options(mask, lock, update_meta))));
 }
 
 AuxResult query_aux(Session& session, const py::object& hashes, int component, std::int64_t start,
                     bool lock, bool update_meta) {
   const Words words(hashes, "hashes");
   QueryOptions options =
-      options_of(1 << static_cast<int>(component_of(component)), lock, update_meta);
+      query_options(1 << static_cast<int>(component_of(component)), lock, update_meta);
   if (start < 0) options.mask = 0;  // refused
   constexpr std::int64_t kLast = std::numeric_limits<Position>::max();
   options.aux_from = static_cast<Position>(std::clamp<std::int64_t>(start, 0, kLast));
@@ -65,7 +61,7 @@ QueryResult extend(Session& session, const CursorPoint& cursor, const py::object
                    int mask, bool /*local_only*/, bool lock, bool update_meta) {
   const Words words(more_hashes, "more_hashes");
   return QueryResult(
-      unwrap(session.extend(cursor, words.span(), options_of(mask, lock, update_meta))));
+      unwrap(session.extend(cursor, words.span(), query_options(mask, lock, update_meta))));
 }
 
 InsertOutcome insert(Session& session, const py::object& hashes, const py::object& slots,
@@ -238,7 +234,7 @@ void bind_index(py::module_& module) {
       .def_property_readonly("incarnation", &Session::incarnation)
       .def_property_readonly("identity",
                              [](const Session& s) { return py::bytes(s.plan().identity); })
-      .def_property_readonly("rank", [](const Session&) { return 0; })
+      .def_property_readonly("rank", &Session::rank)
       .def_property_readonly("usable", [](const Session& s) { return s.usable(); });
   bind_queries(index);
   bind_mutations(index);

@@ -37,7 +37,7 @@ py::list full_fragments(const QueryResult& result) {
   py::list fragments;
   const Hit& hit = result.hit;
   if (hit.full_count != 0) {
-    fragments.append(fragment(result.rank, 0, {hit.full_slots.get(), hit.full_count}));
+    fragments.append(fragment(hit.rank, 0, {hit.full_slots.get(), hit.full_count}));
   }
   if (result.remote && (hit.mask & kMaskFull) != 0) {
     for (const RemoteFragment& part : result.remote->full) {
@@ -59,7 +59,7 @@ Position swa_start(const QueryResult& result) {
 
 std::uint32_t swa_source_rank(const QueryResult& result) {
   const bool elsewhere = result.remote && !result.remote->swa_slots.empty();
-  return elsewhere ? result.remote->swa_rank : result.rank;
+  return elsewhere ? result.remote->swa_rank : result.hit.rank;
 }
 
 py::object mamba(const QueryResult& result) {
@@ -68,7 +68,7 @@ py::object mamba(const QueryResult& result) {
     return found ? py::object(py::make_tuple(found->rank, found->slot)) : py::none();
   }
   if (!result.hit.window.mamba) return py::none();
-  return py::make_tuple(result.rank, *result.hit.window.mamba);
+  return py::make_tuple(result.hit.rank, *result.hit.window.mamba);
 }
 
 SlotArray aux_slots(const py::object& self) {

@@ -11,6 +11,10 @@
 
 namespace radixshmem::bindings {
 
+[[nodiscard]] inline QueryOptions query_options(int mask, bool lock, bool update_meta) noexcept {
+  return {mask < 0 ? 0u : static_cast<std::uint32_t>(mask), lock, update_meta, std::nullopt};
+}
+
 // A Hit in Python's hands. Collected while pinned, it warns and stays pinned until close.
 struct QueryResult {
   explicit QueryResult(Hit from) : hit(std::move(from)) {}
@@ -19,7 +23,6 @@ struct QueryResult {
   ~QueryResult();
 
   Hit hit;
-  std::uint32_t rank = 0;           // of this node
   std::optional<RemoteHit> remote;  // when peers have more than `hit`
 
   [[nodiscard]] Position common_hit() const noexcept {

@@ -8,7 +8,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <array>
 #include <chrono>
 #include <string>
 #include <tuple>
@@ -27,8 +26,6 @@ namespace {
 
 namespace py = pybind11;
 
-constexpr std::array<const char*, 4> kTransportNames{"shm", "verbs", "tcp", "fake"};
-
 Deadline after(std::uint32_t timeout_ms) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
 }
@@ -36,11 +33,9 @@ Deadline after(std::uint32_t timeout_ms) {
 QueryResult query(PeerIndex& self, const py::object& hashes, int mask, bool lock,
                   bool update_meta) {
   const Words words(hashes, "hashes");
-  const QueryOptions options{mask < 0 ? 0u : static_cast<std::uint32_t>(mask), lock, update_meta,
-                             std::nullopt};
+  const QueryOptions options = query_options(mask, lock, update_meta);
   QueryResult result(unwrap(self.session().query(words.span(), options)));
   const Hit& hit = result.hit;
-  if (const auto own = self.own()) result.rank = own->rank;
   if (hit.status != ErrorCode::OK || hit.blocks == words.span().size()) return result;
   auto found = unlocked([&] { return self.lookup(words.span(), options.mask, hit.blocks, false); });
   if (found && found->common_hit > hit.blocks) result.remote = std::move(found);
@@ -73,7 +68,7 @@ py::list connections(const PeerIndex& self) {
     py::dict row;
     row["rank"] = c.rank;
     row["incarnation"] = c.incarnation;
-    row["transport"] = kTransportNames[static_cast<std::size_t>(c.kind)];
+    row["transport"] = transport_name(c.kind);
     row["suspect"] = c.suspect;
     row["reads"] = c.reads;
     row["bytes"] = c.bytes;

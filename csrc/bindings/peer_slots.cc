@@ -24,7 +24,6 @@ namespace {
 
 namespace py = pybind11;
 
-constexpr std::size_t kReadsPerBatch = 4096;
 constexpr std::uint64_t kBytesPerBatch = std::uint64_t{256} << 20;
 
 class PeerSlots final {
@@ -36,7 +35,7 @@ class PeerSlots final {
     for (std::size_t at = 0; at < ops.size();) {
       std::size_t count = 0;
       std::uint64_t bytes = 0;
-      while (at + count < ops.size() && count < kReadsPerBatch &&
+      while (at + count < ops.size() && count < kMaxReads &&
              (count == 0 || bytes + ops[at + count].length <= kBytesPerBatch)) {
         bytes += ops[at + count++].length;
       }

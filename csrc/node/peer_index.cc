@@ -29,12 +29,6 @@ void add_figures(LookupFigures& sum, const LookupFigures& one) noexcept {
 
 }  // namespace
 
-PeerTable peer_table_of(const Session& session) noexcept {
-  const Tree& tree = session.tree();
-  auto* region = reinterpret_cast<std::byte*>(&tree.header());
-  return PeerTable(region + tree.layout().area(AreaKind::kPeerTable).offset);
-}
-
 PeerInfo own_peer_info(const Session& session) {
   const Tree& tree = session.tree();
   const IndexLayout& layout = tree.layout();
@@ -57,13 +51,7 @@ PeerInfo own_peer_info(const Session& session) {
 PeerIndex::PeerIndex(std::shared_ptr<Session> session, std::uint32_t timeout_us)
     : session_(std::move(session)),
       timeout_us_(timeout_us),
-      peers_(peer_table_of(*session_), /*may_mark=*/!session_->read_only()) {}
-
-std::optional<OwnInfo> PeerIndex::own() const {
-  const Session::Call call(*session_);
-  if (!call) return std::nullopt;
-  return peers_.table().own();
-}
+      peers_(session_->peer_table(), /*may_mark=*/!session_->read_only()) {}
 
 Result<std::vector<PeerIndex::Life>> PeerIndex::living() const {
   const Session::Call call(*session_);

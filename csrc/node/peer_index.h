@@ -28,7 +28,6 @@ namespace radixshmem {
 // Returns: where the areas of the region lie and how much of them is in use, for the peer table of
 // others. Rank and state are left out.
 [[nodiscard]] PeerInfo own_peer_info(const Session& session);
-[[nodiscard]] PeerTable peer_table_of(const Session& session) noexcept;
 
 // Totals since the start of this process.
 struct LookupTotals {
@@ -67,7 +66,6 @@ class PeerIndex final {
                                           Position local_hit, bool directory_only);
   [[nodiscard]] LookupTotals totals() const;
   [[nodiscard]] Session& session() const noexcept { return *session_; }
-  [[nodiscard]] std::optional<OwnInfo> own() const;
 
  private:
   [[nodiscard]] std::chrono::microseconds timeout() const;

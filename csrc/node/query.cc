@@ -35,6 +35,7 @@ Hit::Hit(Hit&& other) noexcept
     : status(other.status),
       mask(other.mask),
       blocks(other.blocks),
+      rank(other.rank),
       full_slots(std::move(other.full_slots)),
       full_count(other.full_count),
       window(std::move(other.window)),
@@ -97,6 +98,7 @@ void Session::clear_pins(Hit& hit) noexcept {
 
 void Session::finish_query(Hit& hit, std::size_t asked, const QueryOptions& options) noexcept {
   const Match& match = hit.match_;
+  if (const auto own = peer_table_.own()) hit.rank = own->rank;
   if (hit.blocks != 0 && options.update_recency && !read_only()) {
     tree_->touch(match, hit.window);
   }

@@ -51,7 +51,8 @@ Result<HeaderView> read_ready_header(const SharedRegion& region) {
 Session::Session(SharedRegion region, HeaderView header, std::shared_ptr<LiveFile> live)
     : region_(std::move(region)),
       live_(std::move(live)),
-      tree_(std::make_unique<Tree>(region_.base(), header)) {
+      tree_(std::make_unique<Tree>(region_.base(), header)),
+      peer_table_(tree_->area(AreaKind::kPeerTable)) {
   incarnation_ = tree_->header().incarnation.load(std::memory_order_acquire);
   events_ = tree_->ring().at_head();
   ForkRegistry::add(this);

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "directory/peer_table.h"
 #include "shm/shared_region.h"
 #include "sync/live_file.h"
 #include "sync/owner_lock.h"
@@ -48,7 +49,8 @@ class Hit final {
 
   ErrorCode status = ErrorCode::OK;
   std::uint32_t mask = 0;
-  Position blocks = 0;  // common hit
+  Position blocks = 0;     // common hit
+  std::uint32_t rank = 0;  // of this node; 0 without a cluster
   std::unique_ptr<std::int32_t[]> full_slots;
   std::uint32_t full_count = 0;  // slots in full_slots that are part of the answer
   Window window;
@@ -94,6 +96,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   Session& operator=(const Session&) = delete;
 
   [[nodiscard]] bool read_only() const noexcept { return region_.read_only(); }
+  // The peer table of the region. Requires: a call of this session, or that it is not closed.
+  [[nodiscard]] PeerTable peer_table() const noexcept { return peer_table_; }
+  // Returns: the rank of this node, 0 without a cluster.
+  [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] const std::string& name() const noexcept { return region_.name(); }
   [[nodiscard]] ClientId client_id() const noexcept { return self_; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
@@ -193,6 +199,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   SharedRegion region_;
   std::shared_ptr<LiveFile> live_;
   std::unique_ptr<Tree> tree_;
+  PeerTable peer_table_;
   std::unique_ptr<OwnerLock> lock_;
   std::unique_ptr<PinAllocator> pins_;
   ClientId self_ = 0;

@@ -97,6 +97,12 @@ std::uint32_t Session::pins_outstanding() const noexcept {
   return pins_ ? pins_->outstanding() : 0;
 }
 
+std::uint32_t Session::rank() const noexcept {
+  const Call call(*this);
+  const auto own = call.mapped() ? peer_table_.own() : std::nullopt;
+  return own ? own->rank : 0;
+}
+
 Result<std::uint32_t> Session::slots_total(Component component) const {
   const Call call(*this);
   if (!call) return refusal(call.code());

@@ -75,6 +75,9 @@ class Tree final {
   [[nodiscard]] RegionHeader& header() const noexcept {
     return *reinterpret_cast<RegionHeader*>(region_);
   }
+  [[nodiscard]] std::byte* area(AreaKind kind) const noexcept {
+    return region_ + layout_.area(kind).offset;
+  }
   [[nodiscard]] Control& control() const noexcept { return *control_; }
   [[nodiscard]] ClientTable& clients() noexcept { return clients_; }
   [[nodiscard]] const ClientTable& clients() const noexcept { return clients_; }

@@ -77,6 +77,8 @@ class Membership:
                     self._name_taken(error)
                     await asyncio.sleep(_RETRY_S)
         finally:
+            if self._hint is not None:  # nobody waits for it any more, nor for its error
+                self._hint.add_done_callback(lambda hint: hint.cancelled() or hint.exception())
             renew.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await renew

@@ -31,13 +31,16 @@ def test_a_path_of_one_node_is_found_and_pulled_by_the_other(pair: Cluster) -> N
         (a.rank, 0, 100)
     ]
     assert b.client.query(path, local_only=True).common_hit == 0
+    assert (a.client.rank(), b.client.rank()) == (a.rank, b.rank) == (0, 1)
     job = b.client.pull_async(path)
     assert (job.local_hit, job.planned_hit > 0) == (0, True)
     result = job.wait(10)
     assert (result.common_hit, result.remote_blocks, result.source_rank) == (100, 100, a.rank)
     assert b.wrong(path, result.full_slots) == 0
     result.finalize()
-    assert b.client.query(path, local_only=True).common_hit == 100
+    fragments = b.client.query(path, local_only=True).full_fragments
+    assert [(rank, len(slots)) for rank, _, slots in fragments] == [(b.rank, 100)]
+    assert b.client.pull_async(path, lock=False).wait(10).source_rank == b.rank
 
 
 def test_only_the_tail_behind_a_local_head_is_fetched(pair: Cluster) -> None:
