@@ -144,11 +144,14 @@ def test_malformed_message_closes_that_connection_with_a_reason(
     assert ask_info(server.path, Hello(), 5) == INFO  # others are served on
 
 
+@pytest.mark.parametrize(
+    "begin", [struct.pack("<I", 100) + b"short", b"\x10\0"], ids=["in its body", "in its length"]
+)
 def test_message_cut_short_is_a_reason_too(
-    server: Server, caplog: pytest.LogCaptureFixture
+    server: Server, begin: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connect(server.path, 5) as connection:
-        connection.sendall(struct.pack("<I", 100) + b"short")
+        connection.sendall(begin)
     assert server.endings.acquire(timeout=5)
     assert "ended inside a message" in caplog.text
 
