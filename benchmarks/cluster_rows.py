@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import statistics
 import tempfile
 import time
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from coprocess import RadixBench
 from plane_rows import plane_rows
 from rows import Row, bounded, interleave, skipped, time_text
-from server_process import own_name, radix_server
+from server_process import own_name, radix_server, server_status
 
 import radixshmem
 
@@ -25,9 +24,6 @@ __all__ = ["cluster_rows"]
 _BLOCKS = 512
 _QUERIES = 50  # per sample
 _FLUSHES = 200
-_PULL_BLOCKS = 64
-_PULL_SLOT_BYTES = 1 << 20
-_IN_FLIGHT = 4
 _TIMEOUT_S = 60.0
 
 Hashes = npt.NDArray[np.uint64]
@@ -54,8 +50,14 @@ def nodes(
         for client in clients:
             client.wait_ready(_TIMEOUT_S)
         _await(lambda: all(len(c.peer_connections()) == count for c in clients))
-        time.sleep(6.0)  # until no node is warming: what is measured is the rest state
+        _await(lambda: all(_at_rest(client.name, count) for client in clients))
         yield clients
+
+
+def _at_rest(name: str, count: int) -> bool:
+    """Whether this server sees nobody who is still warming."""
+    seen = server_status(name)["cluster"]["nodes"]
+    return sum(row["state"] == "live" for row in seen) == count - 1
 
 
 def _await(condition: Callable[[], bool]) -> None:
@@ -72,7 +74,6 @@ def cluster_rows(executable: str, rounds: int) -> list[Row]:
     for count, bound in ((2, 3.0), (4, 6.0)):
         rows.append(_lookup_tcp(count, bound, executable, rounds))
     rows.append(_flush())
-    rows.append(_pull_builtin(rounds))
     return [*rows, *plane_rows(rounds, nodes)]
 
 
@@ -164,49 +165,4 @@ def _flush() -> Row:
         value=p99 * 1e3,
         bound=10.0,
         unit="ms",
-    )
-
-
-def _pull_builtin(rounds: int) -> Row:
-    figure = "pull of 64 x 1 MiB over builtin and shm, against memcpy"
-    with nodes(
-        2, _PULL_SLOT_BYTES, 4 * _IN_FLIGHT * _PULL_BLOCKS, "--transfer-backend", "builtin"
-    ) as (owner, seeker):
-        paths = [_path(10 + n, _PULL_BLOCKS) for n in range(_IN_FLIGHT)]
-        for path in paths:
-            _put(owner, path)
-        size = _PULL_BLOCKS * _PULL_SLOT_BYTES
-        source = np.ones(size, np.uint8)
-        target = np.ones(size, np.uint8)
-        copy = ctypes.CDLL(None).memcpy
-        copy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-
-        def pull() -> float:
-            seeker.reset()
-            begin = time.perf_counter()
-            jobs = [seeker.pull_async(path) for path in paths]
-            results = [job.wait(_TIMEOUT_S) for job in jobs]
-            taken = time.perf_counter() - begin
-            for result in results:
-                if result.remote_blocks != _PULL_BLOCKS:
-                    raise RuntimeError(f"a pull brought {result.remote_blocks} blocks")
-                result.finalize()
-            return taken / len(paths)
-
-        def memcpy() -> float:
-            begin = time.perf_counter()
-            for _ in paths:
-                copy(target.ctypes.data, source.ctypes.data, size)
-            return (time.perf_counter() - begin) / len(paths)
-
-        samples = interleave(max(rounds, 20), {"pull": pull, "memcpy": memcpy})
-    speeds = [m / p for p, m in zip(samples["pull"], samples["memcpy"], strict=True)]
-    return Row(
-        figure=figure,
-        measured=f"pull: {time_text(statistics.median(samples['pull']))}",
-        reference=f"memcpy: {time_text(statistics.median(samples['memcpy']))}",
-        value=statistics.median(speeds),
-        bound=0.7,
-        at_least=True,
-        note=f"{_IN_FLIGHT} in flight",
     )

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""Rows about the data planes of others: a pull against the same engine driven bare."""
+"""Rows about the data planes: a pull against memcpy, or against the same engine driven bare."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import statistics
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,37 +29,59 @@ _PROGRAM = str(Path(__file__).with_name("bare_engine.py"))
 _TIMEOUT_S = 60.0
 _ROUNDS = 20
 
+Other = Callable[[], contextlib.AbstractContextManager[Callable[[], float]]]
 Nodes = Callable[..., contextlib.AbstractContextManager[list[radixshmem.RadixClient]]]
 
 
 def plane_rows(rounds: int, nodes: Nodes) -> list[Row]:
     """`nodes(count, slot_bytes, slots, *flags)` are clients of servers in one cluster."""
-    rows = []
+    rows = [_row(rounds, nodes, "builtin", "builtin and shm", "memcpy", _memcpy, 0.7)]
     for backend in ("mooncake", "nixl"):
-        figure = f"pull of {BLOCKS} x 1 MiB over {backend}, against the engine driven bare"
-        if backend not in TRANSFER_BACKENDS:
-            reason = f"{backend} is not installed; run scripts/build_{backend}.sh"
-            rows.append(skipped(figure, reason))
-            continue
-        flags = ("--transfer-backend", backend)
-        with (
-            bare_engine(backend) as bare,
-            nodes(2, BLOCK_BYTES, 4 * IN_FLIGHT * BLOCKS, *flags) as (owner, seeker),
-        ):
-            samples = interleave(max(rounds, _ROUNDS), {"pull": pulls(owner, seeker), "bare": bare})
-        speeds = [b / p for p, b in zip(samples["pull"], samples["bare"], strict=True)]
-        rows.append(
-            Row(
-                figure=figure,
-                measured=f"pull: {time_text(statistics.median(samples['pull']))}",
-                reference=f"bare: {time_text(statistics.median(samples['bare']))}",
-                value=statistics.median(speeds),
-                bound=0.9,
-                at_least=True,
-                note=f"{IN_FLIGHT} in flight",
-            )
-        )
+        bare = partial(bare_engine, backend)
+        rows.append(_row(rounds, nodes, backend, backend, "the engine driven bare", bare, 0.9))
     return rows
+
+
+def _row(
+    rounds: int, nodes: Nodes, backend: str, over: str, beside: str, other: Other, bound: float
+) -> Row:
+    """How fast a pull is, as a share of the speed of `other`."""
+    figure = f"pull of {BLOCKS} x 1 MiB over {over}, against {beside}"
+    if backend not in TRANSFER_BACKENDS:
+        return skipped(figure, f"{backend} is not installed; run scripts/build_{backend}.sh")
+    flags = ("--transfer-backend", backend)
+    with (
+        other() as theirs,
+        nodes(2, BLOCK_BYTES, 4 * IN_FLIGHT * BLOCKS, *flags) as (owner, seeker),
+    ):
+        samples = interleave(max(rounds, _ROUNDS), {"pull": pulls(owner, seeker), "other": theirs})
+    speeds = [t / p for p, t in zip(samples["pull"], samples["other"], strict=True)]
+    return Row(
+        figure=figure,
+        measured=f"pull: {time_text(statistics.median(samples['pull']))}",
+        reference=f"{beside}: {time_text(statistics.median(samples['other']))}",
+        value=statistics.median(speeds),
+        bound=bound,
+        at_least=True,
+        note=f"{IN_FLIGHT} in flight",
+    )
+
+
+@contextlib.contextmanager
+def _memcpy() -> Iterator[Callable[[], float]]:
+    """Seconds of one copy of as many bytes."""
+    size = BLOCKS * BLOCK_BYTES
+    source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
+    copy = ctypes.CDLL(None).memcpy
+    copy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+    def measure() -> float:
+        begin = time.perf_counter()
+        for _ in range(IN_FLIGHT):
+            copy(target.ctypes.data, source.ctypes.data, size)
+        return (time.perf_counter() - begin) / IN_FLIGHT
+
+    yield measure
 
 
 def pulls(owner: radixshmem.RadixClient, seeker: radixshmem.RadixClient) -> Callable[[], float]:

@@ -67,6 +67,7 @@ class IndexPlan:
     max_pins: int
     ring_entries: int  # change ring, a power of two
     lock_timeout_ms: int
+    directory_bytes: int  # of the own part of the directory; 0 = chosen
     identity: bytes  # opaque to the core: geometry, fingerprint, names; at most 1 MiB
     def __init__(self) -> None: ...
     def region_bytes(self) -> int:
@@ -282,16 +283,17 @@ class Publisher:
     """What the own tree has for the directory, as batches per destination; one thread at a time."""
 
     def __init__(self, index: Index, rank: int, digest: int, chunk_blocks: int) -> None: ...
-    def set_maps(self, write: Buffer, second: Buffer) -> None:
-        """The map to write to and, if not empty, the one that is to come: [65,536, 2] uint16.
-        Keys of shards with a new keeper go to it."""
-    def resend(self, to: int) -> None:
+    def set_maps(self, maps: Sequence[Buffer], rate: int, delay_ms: int) -> None:
+        """The maps to write to, 3 at most, each [65,536, 2] uint16. Keys of shards with a new
+        keeper go to it, `rate` a second, from `delay_ms` on."""
+    def resend(self, to: int, rate: int) -> None:
         """That rank is in another life: it gets all that it keeps."""
     def republish_all(self, rate: int) -> None:
         """Everything once more, `rate` keys a second; 0: as fast as `collect` is called."""
     def collect(self, everything: bool) -> tuple[list[tuple[int, bytes]], bool]:
         """(rank, batch) for each destination, and whether more is to come at once. `everything`:
         tails too, which otherwise wait until they are idle."""
+    def republishing(self) -> bool: ...
     def stop(self) -> None:
         """The next `collect` tells all to forget this rank; nothing is published any more."""
     def figures(self) -> dict[str, int]: ...

@@ -144,6 +144,7 @@ def smallest_plan(config: ServerConfig) -> _core.IndexPlan:
     plan.max_clients = config.max_clients
     plan.max_pins = config.max_pins
     plan.ring_entries = ring_entries(config)
+    plan.directory_bytes = int(config.directory_bytes)
     plan.lock_timeout_ms = max(1, round(config.lock_timeout_s * 1000))
     return plan
 

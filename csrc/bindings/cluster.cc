@@ -80,11 +80,11 @@ PeerInfo info_of(const py::dict& layout) {
 
 ShardMap shard_map_of(const py::object& map) {
   const Bytes bytes(map);
-  ShardMap out(bytes.span().empty() ? 0 : kShards);
+  ShardMap out(kShards);
   if (bytes.span().size() != out.size() * sizeof(ShardRanks)) {
     throw py::value_error("a shard map has 65536 x 2 uint16");
   }
-  if (!out.empty()) std::memcpy(out.data(), bytes.span().data(), bytes.span().size());
+  std::memcpy(out.data(), bytes.span().data(), bytes.span().size());
   return out;
 }
 
@@ -261,13 +261,20 @@ void bind_publisher(py::module_& module) {
            py::arg("rank"), py::arg("digest"), py::arg("chunk_blocks"))
       .def(
           "set_maps",
-          [](PyPublisher& self, const py::object& write, const py::object& second) {
-            self.get()->set_maps(shard_map_of(write), shard_map_of(second), 0, PyPublisher::now());
+          [](PyPublisher& self, const std::vector<py::object>& maps, std::uint32_t rate,
+             std::uint64_t delay_ms) {
+            if (maps.size() > kMaxShardMaps) throw py::value_error("more than 3 shard maps");
+            ShardMaps all;
+            for (const py::object& map : maps) all.push_back(shard_map_of(map));
+            self.get()->set_maps(std::move(all), rate, PyPublisher::now(), delay_ms);
           },
-          py::arg("write"), py::arg("second"))
+          py::arg("maps"), py::arg("rate"), py::arg("delay_ms"))
       .def(
-          "resend", [](PyPublisher& self, Rank to) { self.get()->resend(to, PyPublisher::now()); },
-          py::arg("to"))
+          "resend",
+          [](PyPublisher& self, Rank to, std::uint32_t rate) {
+            self.get()->resend(to, rate, PyPublisher::now());
+          },
+          py::arg("to"), py::arg("rate"))
       .def(
           "republish_all",
           [](PyPublisher& self, std::uint32_t rate) {
@@ -276,6 +283,7 @@ void bind_publisher(py::module_& module) {
           py::arg("rate"))
       .def("collect", &collect, py::arg("everything"))
       .def("stop", [](PyPublisher& self) { self.get()->stop(); })
+      .def("republishing", [](PyPublisher& self) { return self.get()->republishing(); })
       .def("figures", [](PyPublisher& self) {
         const PublisherCounters& c = self.get()->counters();
         py::dict out;

@@ -52,6 +52,7 @@ void bind_index_server(py::module_& module) {
       .def_readwrite("max_pins", &IndexPlan::max_pins)
       .def_readwrite("ring_entries", &IndexPlan::ring_entries)
       .def_readwrite("lock_timeout_ms", &IndexPlan::lock_timeout_ms)
+      .def_readwrite("directory_bytes", &IndexPlan::directory_bytes)
       .def_property(
           "identity", [](const IndexPlan& p) { return py::bytes(p.identity); },
           [](IndexPlan& p, const py::bytes& identity) { p.identity = std::string(identity); })

@@ -100,12 +100,4 @@ struct KeyPlace {
   return place_of_id(key_id(key, digest));
 }
 
-// Returns: g, the distance of key positions.
-[[nodiscard]] constexpr std::uint32_t key_grid(std::uint32_t block_size,
-                                               std::uint32_t segment_blocks) noexcept {
-  const std::uint32_t blocks = block_size >= 256 ? 1 : 256 / block_size;
-  const std::uint32_t g = std::bit_floor(blocks);
-  return g < segment_blocks ? g : segment_blocks;
-}
-
 }  // namespace radixshmem

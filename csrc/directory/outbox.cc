@@ -23,9 +23,10 @@ std::uint32_t joined(std::uint32_t first, std::uint32_t then) noexcept {
 
 ShardMaps Outbox::set_maps(ShardMaps maps) {
   std::vector<bool> in_maps(kNoShardRank + 1u);
-  for (const ShardMap* map : {&maps.write, &maps.second}) {
-    RADIX_CHECK(map->empty() || map->size() == kShards, map->size());
-    for (const ShardRanks& ranks : *map) in_maps[ranks[0]] = in_maps[ranks[1]] = true;
+  RADIX_CHECK(maps.size() <= kMaxShardMaps, maps.size());
+  for (const ShardMap& map : maps) {
+    RADIX_CHECK(map.size() == kShards, map.size());
+    for (const ShardRanks& ranks : map) in_maps[ranks[0]] = in_maps[ranks[1]] = true;
   }
   for (auto& [to, queue] : queues_) queue.in_maps = false;
   for (std::uint32_t rank = 0; rank < kNoShardRank; ++rank) {

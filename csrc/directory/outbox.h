@@ -3,8 +3,8 @@
 //
 // What is to be told to the keepers of shards, and to whom.
 //
-// A key goes to the keeper of its shard and to the replica, by the map that is written to and,
-// while members are warming, by the map that they will be read by. Of several things that are said
+// A key goes to the keeper of its shard and to the replica by each of the maps: the one that is
+// read by, the one to come while members are warming, the one that peers may still read by. Of several things that are said
 // of one key before it goes out, the last holds; aux bits add up. Thread safety: one thread.
 #pragma once
 
@@ -36,9 +36,11 @@ struct Publication {
   std::vector<std::byte> bytes;
 };
 
+inline constexpr std::size_t kMaxShardMaps = 3;
+
 // Ranks without repetition.
 struct Keepers {
-  std::array<std::uint16_t, 4> rank{};
+  std::array<std::uint16_t, 2 * kMaxShardMaps> rank{};
   std::uint32_t count = 0;
 
   void add(std::uint16_t keeper) noexcept {
@@ -56,32 +58,28 @@ struct Keepers {
   }
 };
 
-// The map that is written to and, while members are warming, the one that is to come; either may be
-// empty.
-struct ShardMaps {
-  ShardMap write;
-  ShardMap second;
+using ShardMaps = std::vector<ShardMap>;  // kMaxShardMaps at most
 
-  [[nodiscard]] Keepers keepers(std::uint16_t shard) const noexcept {
-    Keepers out;
-    for (const ShardMap* map : {&write, &second}) {
-      if (map->empty()) continue;
-      for (const std::uint16_t rank : (*map)[shard]) out.add(rank);
-    }
-    return out;
+[[nodiscard]] inline Keepers keepers_in(const ShardMaps& maps, std::uint16_t shard) noexcept {
+  Keepers out;
+  for (const ShardMap& map : maps) {
+    for (const std::uint16_t rank : map[shard]) out.add(rank);
   }
-};
+  return out;
+}
 
 class Outbox final {
  public:
   explicit Outbox(const Publishing& who) : who_(who) {}
 
   [[nodiscard]] const Publishing& who() const noexcept { return who_; }
-  // A keeper that is in neither map any more gets one last sweep. Returns: the maps before.
+  // A keeper that is in no map any more gets one last sweep. Returns: the maps before.
   ShardMaps set_maps(ShardMaps maps);
-  [[nodiscard]] const ShardMaps& maps() const noexcept { return maps_; }
+  [[nodiscard]] Keepers keepers_of(std::uint16_t shard) const noexcept {
+    return keepers_in(maps_, shard);
+  }
   [[nodiscard]] Keepers keepers_of(BlockHash key) const noexcept {
-    return maps_.keepers(place_of(key, who_.digest).shard);
+    return keepers_of(place_of(key, who_.digest).shard);
   }
 
   void publish(const PublishRecord& record, std::span<const std::uint16_t> to);

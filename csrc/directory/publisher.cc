@@ -81,10 +81,7 @@ bool Publisher::read_ring(std::size_t budget, Time now) {
 
 void Publisher::apply(const Change& change, Time now) {
   if (change.kind == ChangeKind::kCleared) {
-    pending_.clear();
-    granules_.clear();
-    waiting_.clear();
-    waiting_granules_ = 0;
+    forget_pending();
     outbox_.drop_everything();
   } else if (change.component == Component::kFull) {
     apply_full(change, now);
@@ -150,12 +147,16 @@ void Publisher::publish(const KeyFacts& facts, std::uint32_t aux_flags, const Ke
   ++counters_.published;
 }
 
-void Publisher::stop() {
-  stopped_ = true;
+void Publisher::forget_pending() noexcept {
   pending_.clear();
   granules_.clear();
   waiting_.clear();
   waiting_granules_ = 0;
+}
+
+void Publisher::stop() {
+  stopped_ = true;
+  forget_pending();
   scan_.reset();
   moved_.clear();
   outbox_.drop_everything();

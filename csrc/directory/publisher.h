@@ -54,11 +54,11 @@ class Publisher final {
   // Publishes to nobody until set_maps(). Requires: `tree` outlives it, and a chunk has a block.
   Publisher(const Tree& tree, const Publishing& who, const PublisherOptions& options);
 
-  // The map that is written to and, while members are warming, the one that is to come (or empty).
-  // Keys of shards with a new keeper are published to it, `rate` a second (0 = as fast as asked).
-  void set_maps(ShardMap write, ShardMap second, std::uint32_t rate, Time now);
+  // The maps that are written to. Keys of shards with a new keeper are published to it, `rate` a
+  // second (0 = as fast as asked), from `now + delay` on.
+  void set_maps(ShardMaps maps, std::uint32_t rate, Time now, Time delay = 0);
   // Publishes what `keeper` keeps to it once more: it is new, or may have missed something.
-  void resend(std::uint16_t keeper, Time now);
+  void resend(std::uint16_t keeper, std::uint32_t rate, Time now);
   // Publishes everything once more in a new generation, `rate` keys a second (0 = as fast as
   // asked); nothing while that is being done already.
   void republish_all(std::uint32_t rate, Time now);
@@ -88,7 +88,7 @@ class Publisher final {
     bool everything = false;
     bool urgent = false;     // a flush waits for its end
     std::uint32_t rate = 0;  // keys a second; 0 = no limit
-    Time begun = 0;
+    Time begin = 0;
     std::uint64_t keys = 0;
     PageId page = 1;
     std::uint32_t index = 0;
@@ -102,6 +102,8 @@ class Publisher final {
   void release(SegmentId segment, const PendingKey& key, Time now);
   void publish(const KeyFacts& facts, std::uint32_t aux_flags, const Keepers& to);
   [[nodiscard]] std::vector<Publication> take();
+  // What waits to be looked at or to be idle.
+  void forget_pending() noexcept;
 
   // publisher_aux.cc
   void apply_aux(const Change& change);
@@ -111,7 +113,7 @@ class Publisher final {
 
   // republication.cc
   void resync(Time now);
-  void begin_scan(bool everything, std::uint32_t rate, bool urgent, Time now);
+  void begin_scan(bool everything, std::uint32_t rate, bool urgent, Time begin);
   // Returns: whether it stopped because of the budget.
   bool scan(std::size_t budget, bool to_the_end, Time now);
   void scan_segment(SegmentId id);

@@ -15,15 +15,15 @@ constexpr std::uint32_t kSegmentsPerSlice = 1u << 16;
 
 }  // namespace
 
-void Publisher::set_maps(ShardMap write, ShardMap second, std::uint32_t rate, Time now) {
-  const ShardMaps before = outbox_.set_maps({std::move(write), std::move(second)});
+void Publisher::set_maps(ShardMaps maps, std::uint32_t rate, Time now, Time delay) {
+  const ShardMaps before = outbox_.set_maps(std::move(maps));
   const std::vector<Keepers> undone = std::exchange(moved_, std::vector<Keepers>(kShards));
   bool any = false;
   bool added = false;
   for (std::uint32_t s = 0; s < kShards; ++s) {
     const auto shard = static_cast<std::uint16_t>(s);
-    const Keepers now_kept = outbox_.maps().keepers(shard);
-    const Keepers kept = before.keepers(shard);
+    const Keepers now_kept = outbox_.keepers_of(shard);
+    const Keepers kept = keepers_in(before, shard);
     for (const std::uint16_t keeper : now_kept.all()) {
       const bool is_new = !kept.has(keeper);
       added = added || is_new;
@@ -33,15 +33,15 @@ void Publisher::set_maps(ShardMap write, ShardMap second, std::uint32_t rate, Ti
   }
   if (!any) moved_.clear();
   if (!any && scan_ && !scan_->everything) scan_.reset();
-  if (added) begin_scan(/*everything=*/false, rate, /*urgent=*/true, now);
+  if (added) begin_scan(/*everything=*/false, rate, /*urgent=*/true, now + delay);
 }
 
-void Publisher::resend(std::uint16_t keeper, Time now) {
+void Publisher::resend(std::uint16_t keeper, std::uint32_t rate, Time now) {
   if (moved_.empty()) moved_.resize(kShards);
   for (std::uint32_t s = 0; s < kShards; ++s) {
-    if (outbox_.maps().keepers(static_cast<std::uint16_t>(s)).has(keeper)) moved_[s].add(keeper);
+    if (outbox_.keepers_of(static_cast<std::uint16_t>(s)).has(keeper)) moved_[s].add(keeper);
   }
-  begin_scan(/*everything=*/false, 0, /*urgent=*/true, now);
+  begin_scan(/*everything=*/false, rate, /*urgent=*/true, now);
 }
 
 void Publisher::republish_all(std::uint32_t rate, Time now) {
@@ -51,22 +51,19 @@ void Publisher::republish_all(std::uint32_t rate, Time now) {
 
 void Publisher::resync(Time now) {
   ++counters_.resyncs;
-  pending_.clear();
-  granules_.clear();
-  waiting_.clear();
-  waiting_granules_ = 0;
+  forget_pending();
   begin_scan(/*everything=*/true, 0, /*urgent=*/true, now);
 }
 
 // A scan that is under way begins again, and then does what both were for.
-void Publisher::begin_scan(bool everything, std::uint32_t rate, bool urgent, Time now) {
+void Publisher::begin_scan(bool everything, std::uint32_t rate, bool urgent, Time begin) {
   if (stopped_) return;
   Scan scan;
   scan.everything = everything || (scan_ && scan_->everything);
   scan.urgent = urgent || (scan_ && scan_->urgent);
   scan.rate =
       scan_ && (scan_->rate == 0 || rate == 0) ? 0 : std::max(rate, scan_ ? scan_->rate : 0);
-  scan.begun = now;
+  scan.begin = begin;
   scan_ = scan;
   if (everything) outbox_.begin_generation();
 }
@@ -77,7 +74,10 @@ bool Publisher::scan(std::size_t budget, bool to_the_end, Time now) {
   const ClassTable& classes = arena.classes();
   const auto pages = static_cast<PageId>(arena.units() / kPageUnits);
   std::uint64_t allowed = ~std::uint64_t{0};
-  if (scan_->rate != 0 && !to_the_end) allowed = (now - scan_->begun) * scan_->rate / 1000;
+  if (!to_the_end) {
+    if (now < scan_->begin) return false;
+    if (scan_->rate != 0) allowed = (now - scan_->begin) * scan_->rate / 1000;
+  }
   for (std::uint32_t seen = 0; scan_->page < pages; ++seen) {
     if (!to_the_end && (outbox_.keys() >= budget || seen >= kSegmentsPerSlice)) return true;
     if (scan_->keys >= allowed) return false;

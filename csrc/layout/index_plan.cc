@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kPageBytes = std::uint64_t{kPageUnits} * kUnitBytes;
 constexpr std::uint64_t kPageAlign = 4096;
 constexpr std::uint64_t kRegionAlign = std::uint64_t{2} << 20;
-constexpr std::uint64_t kDirectoryBytesPerBlock = 2;
+constexpr std::uint64_t kDirectoryBytesPerKey = 32;  // entries of 16, half of them used
 constexpr std::uint64_t kMinDirectoryBytes = 64 << 10;
 constexpr std::uint64_t kMaxDirectoryBytes = std::uint64_t{128} << 30;  // lines fit 32 bits
 // One class-1 segment per slot is 64 bytes; paths of two blocks take 96 per slot.
@@ -154,7 +154,8 @@ Result<IndexLayout> IndexLayout::from_plan(const IndexPlan& plan) {
 
   const std::uint64_t directory =
       plan.directory_bytes != 0 ? plan.directory_bytes
-                                : std::max(full * kDirectoryBytesPerBlock, kMinDirectoryBytes);
+                                : std::max(full * kDirectoryBytesPerKey / key_grid(plan.block_size, s),
+                                           kMinDirectoryBytes);
   layout.directory_lines = static_cast<std::uint32_t>(round_up(directory, kPageAlign) / kCacheLine);
 
   add_areas(plan, layout);

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,13 +32,21 @@ struct IndexPlan {
   std::uint32_t max_pins = 8192;         // per client
   std::uint32_t ring_entries = 1 << 16;  // a power of two
   std::uint32_t lock_timeout_ms = 1000;
-  std::uint64_t directory_bytes = 0;  // 0 = 2 per full slot, 64 KiB at least
+  std::uint64_t directory_bytes = 0;  // 0 = 32 per g full slots (see key_grid), 64 KiB at least
   std::string identity;               // opaque: what the slots mean; compared by the caller
 
   // Entries of the client table: the server's, one per client, and the last one for whoever looks
   // at an index whose table is full.
   [[nodiscard]] std::uint32_t client_entries() const noexcept { return max_clients + 2; }
 };
+
+// Returns: g, the distance in blocks of the positions whose hashes are keys of the directory.
+[[nodiscard]] constexpr std::uint32_t key_grid(std::uint32_t block_size,
+                                               std::uint32_t segment_blocks) noexcept {
+  const std::uint32_t blocks = block_size >= 256 ? 1 : 256 / block_size;
+  const std::uint32_t g = std::bit_floor(blocks);
+  return g < segment_blocks ? g : segment_blocks;
+}
 
 // Segments come in three size classes (1, 2, 3); class 0 means "free page".
 inline constexpr std::uint32_t kSizeClasses = 4;

@@ -308,6 +308,8 @@ class Cluster:
             self._peers,
             self._description_changed,
         )
+        if old is not None and old.draining:
+            await self._shared.withdraw()
         self._description_changed()
 
     async def check_adopted(self, regions: Regions) -> None:

@@ -4,23 +4,29 @@
 
 Members of this server's digest take part, weighted by the size of their directories. A member that
 has just come is *warming*: it is written to at once, and read once the others have sent it what it
-keeps, or after a few seconds. So there are two maps: where entries are read, and where they are
-written (to both, where these differ).
+keeps, or after a few seconds. And not all servers hear of a change at once: where a peer may still
+read by the map of before, it is written to as well.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from .. import _core
 
-__all__ = ["Participant", "Placement", "ShardMap"]
+__all__ = ["Participant", "Placement", "ShardMap", "hash64"]
 
 ShardMap = npt.NDArray[np.uint16]
 """[65,536, 2]: rank and replica of each shard; 0xffff = none."""
+
+
+def hash64(text: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True, order=True)
@@ -31,24 +37,32 @@ class Participant:
     warming: bool
 
 
-@dataclass(frozen=True)
 class Placement:
-    """The maps for one set of participants."""
+    """The maps for one set of participants: `read` by, `write` to, and `former`, which peers may
+    still read by."""
 
-    participants: tuple[Participant, ...]
-    read: ShardMap
-    write: ShardMap
+    def __init__(
+        self, participants: tuple[Participant, ...], replicas: int, former: ShardMap | None = None
+    ) -> None:
+        settled = tuple(p for p in participants if not p.warming) or participants
+        self.participants = participants
+        self.settled = settled
+        self.write = _shard_map(participants, replicas)
+        self.read = self.write if settled == participants else _shard_map(settled, replicas)
+        self.former = former
+        self.served = _digest(participants)
+        self.reads = _digest(settled)
 
-    @classmethod
-    def of(cls, participants: tuple[Participant, ...], replicas: int) -> Placement:
-        write = _shard_map(participants, replicas)
-        settled = tuple(p for p in participants if not p.warming)
-        read = write if settled in ((), participants) else _shard_map(settled, replicas)
-        return cls(participants, read, write)
+    def maps(self) -> list[bytes]:
+        """All that is written to, each once."""
+        maps = [self.read, self.write, *([] if self.former is None else [self.former])]
+        return list(dict.fromkeys(shard_map.tobytes() for shard_map in maps))
 
-    @property
-    def incarnations(self) -> dict[int, int]:
-        return {p.rank: p.incarnation for p in self.participants}
+
+def _digest(participants: tuple[Participant, ...]) -> int:
+    """u63: names a set of lives."""
+    lives = [(p.rank, p.incarnation) for p in participants]
+    return hash64(msgspec.json.encode(sorted(lives))) >> 1
 
 
 def _shard_map(participants: tuple[Participant, ...], replicas: int) -> ShardMap:

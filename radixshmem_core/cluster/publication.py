@@ -25,7 +25,6 @@ from ..tasks import cancel_all, log_failure
 from . import wire
 from .dialer import PeerUnreachable
 from .peers import Peer
-from .placement import Placement
 
 __all__ = ["Publication"]
 
@@ -37,6 +36,7 @@ _RETRY_S = 0.1
 _MAX_QUEUED = 256  # batches for one peer; then its shards are sent anew later
 _HEAL_S = 60.0
 _HEAL_KEYS_PER_S = 10_000
+_MOVED_KEYS_PER_S = 50_000  # to new holders, beside all else
 
 
 class Publication:
@@ -59,7 +59,8 @@ class Publication:
         self._run_as_owner = run_as_owner
         self._peer_of = peer_of
         self._rank = rank
-        self._placement: Placement | None = None
+        self._living: dict[int, int] = {}
+        self._placements = 0
         self._outboxes: dict[int, _Outbox] = {}
         self._collecting = asyncio.Lock()
         self._placed = asyncio.Event()
@@ -67,22 +68,23 @@ class Publication:
         self._wake = asyncio.Event()
         self._closed = False
 
-    async def place(self, placement: Placement) -> None:
-        """Take new maps, and send what others now keep."""
-        living = placement.incarnations
-        second = placement.write.tobytes() if placement.read is not placement.write else b""
+    async def place(self, maps: list[bytes], living: dict[int, int], delay_s: float) -> None:
+        """Take new shard maps; begin to send what others now keep after `delay_s`. `living`: the
+        incarnation by rank of who may be written to."""
         async with self._collecting:
-            before = {} if self._placement is None else self._placement.incarnations
+            before = self._living
             for number in [r for r in self._outboxes if r not in living]:
                 self._outboxes.pop(number).close()
             for number in living:
                 if number != self._rank and number not in self._outboxes:
                     self._outboxes[number] = _Outbox(partial(self._peer_of, number), self._message)
-            await self._run_as_owner(self._publisher.set_maps, placement.read.tobytes(), second)
+            delay_ms = round(delay_s * 1000)
+            await self._run_as_owner(self._publisher.set_maps, maps, _MOVED_KEYS_PER_S, delay_ms)
             for number in living:
                 if before.get(number, living[number]) != living[number]:
-                    await self._run_as_owner(self._publisher.resend, number)
-            self._placement = placement
+                    await self._run_as_owner(self._publisher.resend, number, _MOVED_KEYS_PER_S)
+            self._living = living
+            self._placements += 1
         self._placed.set()
         self._wake.set()
 
@@ -101,6 +103,20 @@ class Publication:
                 _log.error("publishing failed, going on: %s", error)
                 await asyncio.sleep(1.0)
 
+    async def served(self, timeout_s: float) -> bool:
+        """Whether all that moves has come to its new holders in time."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._served(), timeout_s)
+            return True
+        return False
+
+    async def _served(self) -> None:
+        while self._publisher.republishing():
+            await asyncio.sleep(_TICK_S)
+        async with self._collecting:  # what was read is in the outboxes
+            boxes = list(self._outboxes.values())
+        await asyncio.gather(*(box.drained() for box in boxes))
+
     async def flush(self, timeout_s: float) -> bool:
         """Send all; True once everybody has acknowledged, False at the deadline. It goes on then:
         what was collected must be sent."""
@@ -114,9 +130,9 @@ class Publication:
 
     async def _flush(self) -> None:
         await self._placed.wait()
-        placement = None
-        while placement is not self._placement:  # what went to former keepers is sent again
-            placement = self._placement
+        seen = 0
+        while seen != self._placements:  # what went to former keepers is sent again
+            seen = self._placements
             await self._collect(everything=True)
             boxes = list(self._outboxes.values())
             await asyncio.gather(*(box.drained() for box in boxes))
@@ -153,13 +169,13 @@ class Publication:
         await cancel_all([*self._flushes, *(box.task for box in boxes)])
 
     async def _collect(self, everything: bool) -> None:
-        if self._placement is None:
+        if not self._placements:
             return
         async with self._collecting:
             for number, box in self._outboxes.items():
                 if box.lost and not len(box):
                     box.lost = False
-                    await self._run_as_owner(self._publisher.resend, number)
+                    await self._run_as_owner(self._publisher.resend, number, _MOVED_KEYS_PER_S)
             while True:
                 batches, more = await self._run_as_owner(self._publisher.collect, everything)
                 self._send(batches)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,12 +21,13 @@ from ..config import ServerConfig
 from ..errors import RadixError
 from ..node import Runner
 from ..regions import Regions
-from ..tasks import cancel_all, log_failure
+from ..tasks import cancel_all
 from ..values import ComponentType
 from . import wire
 from .leases import Leases
 from .peers import Peer, Peers
-from .placement import Participant, Placement
+from .placement import Participant, hash64
+from .placing import Placing
 from .planes.base import DataPlane
 from .publication import Publication
 from .pulls import Puller
@@ -37,7 +36,7 @@ __all__ = ["SharedIndex", "digest_of", "geometry_key"]
 
 _log = logging.getLogger("radixshmem.server")
 
-_WARM_S = 5.0  # the longest that a new member is not read
+_DRAIN_S = 5.0  # for the last batches
 
 
 def geometry_key(geometry: dict[str, Any]) -> str:
@@ -52,11 +51,7 @@ def geometry_key(geometry: dict[str, Any]) -> str:
 
 def digest_of(key: str, epoch: int) -> int:
     """Equal for servers whose trees may be read as one; never 0."""
-    return _hash64(f"{wire.PEER_PROTOCOL} {_core.LAYOUT_VERSION} {key} {epoch}".encode()) | 1
-
-
-def _hash64(text: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    return hash64(f"{wire.PEER_PROTOCOL} {_core.LAYOUT_VERSION} {key} {epoch}".encode()) | 1
 
 
 class SharedIndex:
@@ -107,17 +102,19 @@ class SharedIndex:
                 peers.of_rank,
                 config.max_inflight,
             )
-        self.warming = True
-        self.served = 0
+        lines = self.table.own_layout()["directory_lines"]
+        self.placing = Placing(
+            config,
+            Participant(rank, index.incarnation, lines, warming=True),
+            self._readable_peers,
+            self.table,
+            self.publication,
+            changed,
+        )
         self.draining = False
-        self._started = time.monotonic()
         self._known_ranks: set[int] = set()
-        self._placement: Placement | None = None
-        self._tasks = [asyncio.create_task(self.publication.run())]
-        self._settling: asyncio.TimerHandle | None = None
         self._closed = False
-        self._placing: asyncio.Task[None] | None = None
-        self._warm_timer = asyncio.get_running_loop().call_later(_WARM_S, self._check_warm)
+        self._publishing = asyncio.create_task(self.publication.run())
 
     # ------------------------------------------------------------ what others must know
 
@@ -133,9 +130,10 @@ class SharedIndex:
             "index_name": identity.name,
             "layout": self.table.own_layout(),
             "pools": _pools_of(regions),
-            "warming": self.warming,
+            "warming": self.placing.warming,
             "draining": self.draining,
-            "served": self.served,
+            "served": self.placing.served,
+            "reads": self.placing.reads,
             "plane": "" if self.plane is None else self.plane.name,
         }
 
@@ -143,7 +141,7 @@ class SharedIndex:
         """Figures for `radix-server status`."""
         return {
             "epoch": self.epoch,
-            "directory": self.publication.figures(),
+            "directory": {**self.publication.figures(), "read_members": self.placing.read_members},
             "leases": self.leases.figures(),
             "pulls": {} if self.puller is None else vars(self.puller.figures),
         }
@@ -157,14 +155,19 @@ class SharedIndex:
             return None
         return said
 
+    def _readable_peers(self) -> list[wire.Description]:
+        return [said for peer in self._peers if (said := self.readable(peer)) is not None]
+
     def peers_changed(self) -> None:
-        """Write the peer table at once; move keys once it has been quiet for settle_ms."""
+        """Write the peer table at once, and see who keeps which keys now."""
         if self._closed:
             return
         ranks = {self.rank}
         incarnation = self._regions.index.incarnation
         self.publication.directory.admit(self.rank, incarnation)
-        self.table.set(self.rank, "live", self.warming, incarnation, self.table.own_layout())
+        self.table.set(
+            self.rank, "live", self.placing.warming, incarnation, self.table.own_layout()
+        )
         for peer in self._peers:
             rank = peer.member.rank
             ranks.add(rank)
@@ -175,8 +178,7 @@ class SharedIndex:
         self._known_ranks = ranks
         if self.puller is not None:
             self.puller.forget_others()
-        self._check_warm()
-        self._settle()
+        self.placing.peers_changed()
 
     def _write_record(self, peer: Peer) -> None:
         said = peer.description
@@ -192,89 +194,30 @@ class SharedIndex:
         else:
             self.publication.directory.expel(rank)
 
-    def _participants(self) -> tuple[Participant, ...]:
-        index = self._regions.index
-        lines = self.table.own_layout()["directory_lines"]
-        found = []
-        if not self.draining:
-            found.append(Participant(self.rank, index.incarnation, lines, self.warming))
-        for peer in self._peers:
-            said = self.readable(peer)
-            if said is not None and not said.draining:
-                lines = said.layout["directory_lines"]
-                found.append(Participant(peer.member.rank, said.incarnation, lines, said.warming))
-        return tuple(sorted(found))
-
-    # ------------------------------------------------------------ placement
-
-    def _settle(self) -> None:
-        if self._placement is None:
-            self._place()
-            return
-        if self._settling is not None:
-            self._settling.cancel()
-        delay = self._config.settle_ms / 1000
-        self._settling = asyncio.get_running_loop().call_later(delay, self._place)
-
-    def _place(self) -> None:
-        self._settling = None
-        if self._closed:
-            return
-        if self._placing is not None and not self._placing.done():
-            self._settle()
-            return
-        participants = self._participants()
-        if self._placement is not None and participants == self._placement.participants:
-            return
-        self._placing = asyncio.create_task(self._take_placement(participants))
-        self._placing.add_done_callback(partial(log_failure, what="placing the directory"))
-
-    async def _take_placement(self, participants: tuple[Participant, ...]) -> None:
-        placement = Placement.of(participants, self._config.directory_replicas)
-        self._placement = placement
-        self.table.set_shard_map(placement.read)
-        await self.publication.place(placement)
-        if await self.publication.flush(_WARM_S):
-            self.served = _served_digest(participants)
-            self._changed()
-
-    def _check_warm(self) -> None:
-        if self._closed or not self.warming:
-            return
-        old = time.monotonic() - self._started >= _WARM_S
-        others = [said for peer in self._peers if (said := self.readable(peer)) is not None]
-        placed = self._placement is not None and len(self._placement.participants) > len(others)
-        mine = _served_digest(self._placement.participants) if self._placement else 0
-        if old or (placed and all(said.served == mine for said in others)):
-            self.warming = False
-            self._warm_timer.cancel()
-            self._changed()
-            self._settle()
-
     # ------------------------------------------------------------ ends
 
-    async def drain(self) -> None:
-        """Stop publishing, withdraw what was published, let the leases end."""
+    async def withdraw(self) -> None:
+        """Publish nothing any more, keep no shards and give no leases."""
         self.draining = True
         self.table.set_own(self.rank, self.digest, True)
         await self.publication.stop()
-        await self.publication.flush(_WARM_S)
+        self.placing.withdraw()
+
+    async def drain(self) -> None:
+        """Withdraw, and wait until the others know it and the leases have ended."""
+        await self.withdraw()
+        await self.publication.flush(_DRAIN_S)
         self._changed()
-        self._settle()
         while len(self.leases):
             await asyncio.sleep(0.05)
 
     async def close(self) -> None:
         """Everything that belongs to this digest ends; nobody here reads a peer under it."""
         self._closed = True
-        if self._settling is not None:
-            self._settling.cancel()
-        self._warm_timer.cancel()
         for rank in self._known_ranks:
             self.table.forget(rank)
-        if self._placing is not None:
-            self._tasks.append(self._placing)
-        await cancel_all(self._tasks)
+        await self.placing.close()
+        await cancel_all([self._publishing])
         await self.publication.close()
         if self.puller is not None:
             await self.puller.close()
@@ -288,11 +231,6 @@ class SharedIndex:
         if peer is None or peer.description is None:
             raise RadixError(f"rank {request.rank} is not known here yet")
         self.publication.directory.apply(request.batch, request.rank, request.incarnation)
-
-
-def _served_digest(participants: tuple[Participant, ...]) -> int:
-    lives = [(p.rank, p.incarnation) for p in participants]
-    return _hash64(msgspec.json.encode(sorted(lives))) >> 1
 
 
 def _pools(regions: Regions) -> list[ComponentType]:

@@ -69,7 +69,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     index_name: str = ""
     layout: dict[str, int] = {}  # where the areas of its index lie, see _core.PeerTable
     pools: dict[str, tuple[int, int, int]] = {}  # offset in the slot data, stride, slots
-    served: int = 0  # digest of the placement whose keys it has sent to all holders
+    served: int = 0  # digest of the members to whom it has sent all that they keep
+    reads: int = 0  # digest of the members by whose map it reads
     warming: bool = False
     draining: bool = False
     plane: str = ""

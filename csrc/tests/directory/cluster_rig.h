@@ -48,7 +48,7 @@ class ClusterRig final {
     for (Node& node : nodes_) {
       if (!node.rig) continue;
       for (const std::uint16_t rank : std::exchange(node.lost, {})) {
-        node.publisher->resend(rank, now_);
+        node.publisher->resend(rank, 0, now_);
       }
       settle(node);
       if (!heal) continue;
@@ -222,9 +222,10 @@ class ClusterRig final {
     }
     if (settled.empty()) settled = all;
     read_map_ = map_of_members(settled);
-    const ShardMap second = settled.size() == all.size() ? ShardMap{} : map_of_members(all);
+    ShardMaps maps{read_map_};
+    if (settled.size() != all.size()) maps.push_back(map_of_members(all));
     for (Node& node : nodes_) {
-      if (node.rig) node.publisher->set_maps(read_map_, second, below(2) * 100, now_);
+      if (node.rig) node.publisher->set_maps(maps, below(2) * 100, now_);
     }
   }
   void deliver(Node& node, const std::vector<Publication>& publications, bool lossy) {

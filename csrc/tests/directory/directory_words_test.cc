@@ -54,15 +54,6 @@ TEST(DirectoryWordsTest, KeysSpreadOverShardsAndLines) {
   EXPECT_NE(place_of(1, 7).shard, place_of(1, 8).shard) << "the digest is mixed in";
 }
 
-TEST(DirectoryWordsTest, TheGridDividesTheSegment) {
-  EXPECT_EQ(key_grid(16, 64), 16u);
-  EXPECT_EQ(key_grid(1, 64), 64u);
-  EXPECT_EQ(key_grid(64, 64), 4u);
-  EXPECT_EQ(key_grid(100, 64), 2u);
-  EXPECT_EQ(key_grid(256, 32), 1u);
-  EXPECT_EQ(key_grid(4096, 16), 1u);
-}
-
 TEST(HoldersTest, GivesTheEntriesOfATagOnce) {
   const DirectoryEntry a{5, 1, 3, 30, {64, 1}, {}};
   const DirectoryEntry other_tag{6, 0, 4, 40, {65, 1}, {}};

@@ -14,7 +14,7 @@ constexpr std::uint32_t kMamba = GranuleAux::kMamba;
 class PublisherAuxTest : public ::testing::Test, public PublisherRig {
  protected:
   PublisherAuxTest() : PublisherRig(grid_plan(400, 100, 20)) {
-    publisher.set_maps(map_of(0), {}, 0, now);
+    publisher.set_maps({map_of(0)}, 0, now);
     collect();
   }
 };

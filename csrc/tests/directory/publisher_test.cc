@@ -12,7 +12,7 @@ namespace {
 class PublisherTest : public ::testing::Test, public PublisherRig {
  protected:
   PublisherTest() {
-    publisher.set_maps(map_of(0), {}, 0, now);
+    publisher.set_maps({map_of(0)}, 0, now);
     EXPECT_EQ(collect(), 0u);
     EXPECT_FALSE(publisher.republishing());
   }
@@ -163,7 +163,7 @@ TEST_F(PublisherTest, WithTooManyPendingKeysTheOldestArePublished) {
   options.chunk_blocks = 1000;
   options.max_pending = 8;
   Publisher eager(rig.tree(), kWho, options);
-  eager.set_maps(map_of(1), {}, 0, now);
+  eager.set_maps({map_of(1)}, 0, now);
   (void)eager.collect(now, 1000);
   std::vector<Path> paths;
   for (std::uint64_t i = 0; i < 5; ++i) {

@@ -50,7 +50,7 @@ class PublisherThreadsTest : public ::testing::TestWithParam<std::uint32_t>, pub
 TEST_P(PublisherThreadsTest, InTheEndEveryKeyIsFoundAndNoOther) {
   const std::uint32_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  publisher.set_maps(map_of(0), {}, 0, now);
+  publisher.set_maps({map_of(0)}, 0, now);
   std::atomic<bool> done{false};
   std::thread writer([&] {
     write(seed, 6000);

@@ -11,7 +11,7 @@ class RepublicationTest : public ::testing::Test, public PublisherRig {
  protected:
   RepublicationTest() : RepublicationTest(400) {}
   explicit RepublicationTest(std::uint32_t full) : PublisherRig(grid_plan(full)) {
-    publisher.set_maps(map_of(0), {}, 0, now);
+    publisher.set_maps({map_of(0)}, 0, now);
     EXPECT_EQ(collect(), 0u);
     for (std::uint64_t i = 0; i < 5; ++i) {
       paths.push_back(make_path(i, 16));
@@ -33,7 +33,7 @@ class RepublicationTest : public ::testing::Test, public PublisherRig {
 TEST_F(RepublicationTest, WhatIsInTheTreeGoesToTheFirstKeepers) {
   Publisher late(rig.tree(), kWho, options_of(8));
   EXPECT_TRUE(late.flush(now).empty()) << "nobody to tell";
-  late.set_maps(map_of(3), {}, 0, now);
+  late.set_maps({map_of(3)}, 0, now);
   last_sequence = 0;
   EXPECT_EQ(deliver(late.collect(now, 1000)), 20u);
   EXPECT_EQ(keys_at(3), 20u);
@@ -42,18 +42,18 @@ TEST_F(RepublicationTest, WhatIsInTheTreeGoesToTheFirstKeepers) {
 TEST_F(RepublicationTest, OnlyShardsWithANewKeeperMoveAndOnlyToIt) {
   ShardMap map = map_of(0);
   for (std::uint32_t s = 0; s < kShards; s += 2) map[s] = {1, kNoShardRank};
-  publisher.set_maps(map, {}, 0, now);
+  publisher.set_maps({map}, 0, now);
   const auto sent = publisher.collect(now, 1000);
   for (const Publication& p : sent) EXPECT_EQ(p.to, 1);
   const std::uint32_t moved = deliver(sent);
   EXPECT_EQ(keys_at(1), moved);
   EXPECT_NEAR(moved, 10.0, 8.0);
-  publisher.set_maps(map, {}, 0, now);
+  publisher.set_maps({map}, 0, now);
   EXPECT_EQ(collect(), 0u) << "the same map again";
 }
 
 TEST_F(RepublicationTest, BothMapsAreWrittenToWhileTheyDiffer) {
-  publisher.set_maps(map_of(0), map_of(1), 0, now);
+  publisher.set_maps({map_of(0), map_of(1)}, 0, now);
   EXPECT_EQ(collect(), 20u);
   EXPECT_EQ(keys_at(1), 20u);
   const Path path = make_path(9, 8);
@@ -61,22 +61,22 @@ TEST_F(RepublicationTest, BothMapsAreWrittenToWhileTheyDiffer) {
   EXPECT_EQ(collect(), 4u);
   EXPECT_TRUE(found(path, 4, 0));
   EXPECT_TRUE(found(path, 4, 1));
-  publisher.set_maps(map_of(1), {}, 0, now);
+  publisher.set_maps({map_of(1)}, 0, now);
   EXPECT_EQ(collect(), 0u);
   rig.put(make_path(10, 8));
   EXPECT_EQ(collect(), 2u);
 }
 
 TEST_F(RepublicationTest, AReplicaGetsEveryKeyToo) {
-  publisher.set_maps(ShardMap(kShards, ShardRanks{0, 5}), {}, 0, now);
+  publisher.set_maps({ShardMap(kShards, ShardRanks{0, 5})}, 0, now);
   EXPECT_EQ(collect(), 20u);
   EXPECT_EQ(keys_at(5), 20u);
 }
 
 TEST_F(RepublicationTest, AMoveThatIsInterruptedByAnotherIsFinished) {
-  publisher.set_maps(map_of(1), {}, 1, now);  // 1 key a second: not done soon
+  publisher.set_maps({map_of(1)}, 1, now);  // 1 key a second: not done soon
   collect();
-  publisher.set_maps(map_of(1), map_of(2), 0, now);
+  publisher.set_maps({map_of(1), map_of(2)}, 0, now);
   collect();
   EXPECT_FALSE(publisher.republishing());
   EXPECT_EQ(keys_at(1), 20u);
@@ -102,7 +102,7 @@ TEST_F(RepublicationTest, FlushEndsAMoveButNotAHeal) {
   publisher.republish_all(1, now);
   EXPECT_EQ(flush(), 0u);
   EXPECT_TRUE(publisher.republishing());
-  publisher.set_maps(map_of(1), {}, 1, now);
+  publisher.set_maps({map_of(1)}, 1, now);
   EXPECT_GE(flush(), 20u);
   EXPECT_FALSE(publisher.republishing());
   EXPECT_EQ(keys_at(1), 20u);
@@ -111,10 +111,10 @@ TEST_F(RepublicationTest, FlushEndsAMoveButNotAHeal) {
 TEST_F(RepublicationTest, AResentKeeperHasEverythingAgain) {
   keeper(0)->drop_rank(kWho.rank);
   EXPECT_EQ(keys_at(0), 0u);
-  publisher.resend(0, now);
+  publisher.resend(0, 0, now);
   collect();
   EXPECT_EQ(keys_at(0), 20u);
-  publisher.resend(3, now);
+  publisher.resend(3, 0, now);
   EXPECT_EQ(collect(), 0u) << "3 keeps nothing";
 }
 
@@ -131,7 +131,7 @@ TEST_F(RepublicationTest, ANewGenerationSweepsWhatCouldNotBeRetracted) {
 }
 
 TEST_F(RepublicationTest, AKeeperThatLeftTheMapsIsSweptOnce) {
-  publisher.set_maps(map_of(1), {}, 0, now);
+  publisher.set_maps({map_of(1)}, 0, now);
   collect();
   EXPECT_EQ(keeper(0)->entries(), 20u);
   publisher.republish_all(0, now);

@@ -89,9 +89,19 @@ TEST(IndexLayoutTest, SideBlocksExistOnlyWithAuxPools) {
   EXPECT_EQ(both.side_bytes - kSideHeaderBytes, 2 * (swa.side_bytes - kSideHeaderBytes));
 }
 
+TEST(IndexLayoutTest, TheGridDividesTheSegment) {
+  EXPECT_EQ(key_grid(16, 64), 16u);
+  EXPECT_EQ(key_grid(1, 64), 64u);
+  EXPECT_EQ(key_grid(64, 64), 4u);
+  EXPECT_EQ(key_grid(100, 64), 2u);
+  EXPECT_EQ(key_grid(256, 32), 1u);
+  EXPECT_EQ(key_grid(4096, 16), 1u);
+}
+
 TEST(IndexLayoutTest, TheDirectoryFollowsTheSlotsUnlessGiven) {
-  const auto lines = [](std::uint32_t full, std::uint64_t bytes) {
+  const auto lines = [](std::uint32_t full, std::uint64_t bytes, std::uint32_t block_size = 16) {
     IndexPlan plan = small_plan(full);
+    plan.block_size = block_size;
     plan.directory_bytes = bytes;
     const IndexLayout layout = layout_of(plan);
     EXPECT_EQ(layout.area(AreaKind::kDirectory).bytes, std::uint64_t{layout.directory_lines} * 64);
@@ -99,6 +109,8 @@ TEST(IndexLayoutTest, TheDirectoryFollowsTheSlotsUnlessGiven) {
   };
   EXPECT_EQ(lines(1, 0), 1024u) << "64 KiB";
   EXPECT_EQ(lines(2'048'000, 0), 64'000u) << "2 bytes per slot";
+  EXPECT_EQ(lines(2'048'000, 0, 64), 256'000u) << "8: a key for each 4 blocks";
+  EXPECT_EQ(lines(2'048'000, 0, 1024), 1'024'000u) << "32: every block is a key";
   EXPECT_EQ(lines(1'000'000, 4096), 64u);
   EXPECT_EQ(lines(1, 5000), 128u) << "whole pages";
 }

@@ -91,7 +91,9 @@ def test_clear_without_a_server_is_told_in_the_log(node: Node, native: SGLangSer
     said = len(native.log())
     native.client.clear_storage()
     eventually(lambda: "Failed to clear" in native.log()[said:], "the failure is told")
-    assert f"the server of {node.name} has stopped" in native.log()[said:]
+    # Whether the client has seen the end of the server's connection yet or not:
+    told = native.log()[said:]
+    assert f"the server of {node.name} has stopped" in told or "no radix-server answers" in told
 
 
 @pytest.mark.parametrize(

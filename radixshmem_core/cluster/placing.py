@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""From one placement of the directory to the next, as members come and go.
+
+A change takes effect once it has been quiet for `settle_ms`. The keys of the shards that move are
+sent at a limited rate, and in a large cluster not by all at the same moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from .. import _core
+from ..config import ServerConfig
+from ..tasks import cancel_all, log_failure
+from . import wire
+from .placement import Participant, Placement
+from .publication import Publication
+
+__all__ = ["Placing"]
+
+_WARM_S = 5.0  # the longest that a new member is not read, and that a former map is written to
+_SPREAD_S = 0.002  # for each member: over so long the servers begin to send what moves
+
+
+class Placing:
+    """Of one SharedIndex. `warming`, `served` and `reads` are what peers must know of it."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        me: Participant,
+        readable: Callable[[], Sequence[wire.Description]],
+        table: _core.PeerTable,
+        publication: Publication,
+        changed: Callable[[], None],
+    ) -> None:
+        """`me`: as a warming participant; `readable()`: the peers of the own digest that answer;
+        `changed()`: what peers must know is not the same any more."""
+        self._config = config
+        self._me = me
+        self._readable = readable
+        self._table = table
+        self._publication = publication
+        self._changed = changed
+        self.warming = True
+        self.served = 0
+        self._current: Placement | None = None
+        self._read_since = 0.0
+        self._started = time.monotonic()
+        self._draining = False
+        self._closed = False
+        self._settling: asyncio.TimerHandle | None = None
+        self._placing: asyncio.Task[None] | None = None
+        self._timers = [self._look_again()]
+
+    @property
+    def reads(self) -> int:
+        return 0 if self._current is None else self._current.reads
+
+    @property
+    def read_members(self) -> int:
+        """How many members keep the shards that are read."""
+        return 0 if self._current is None else len(self._current.settled)
+
+    def peers_changed(self) -> None:
+        """Something of a peer, or of this server, is not as before."""
+        if self._closed:
+            return
+        self._check_warm()
+        if self._current is None:
+            self._place()
+        else:
+            self._settle()
+
+    def withdraw(self) -> None:
+        """This server keeps no shards any more."""
+        self._draining = True
+        self.peers_changed()
+
+    async def close(self) -> None:
+        self._closed = True
+        for timer in (*self._timers, self._settling):
+            if timer is not None:
+                timer.cancel()
+        if self._placing is not None:
+            await cancel_all([self._placing])
+
+    def _look_again(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(_WARM_S, self.peers_changed)
+
+    def _settle(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+        delay = self._config.settle_ms / 1000
+        self._settling = asyncio.get_running_loop().call_later(delay, self._place)
+
+    def _place(self) -> None:
+        self._settling = None
+        if self._closed:
+            return
+        if self._placing is not None and not self._placing.done():
+            self._settle()
+            return
+        current, following = self._current, self._next()
+        if current is not None and (current.participants, current.former is None) == (
+            following.participants,
+            following.former is None,
+        ):
+            return
+        self._placing = asyncio.create_task(self._take(following))
+        self._placing.add_done_callback(partial(log_failure, what="placing the directory"))
+
+    def _next(self) -> Placement:
+        participants = self._participants()
+        following = Placement(participants, self._config.directory_replicas)
+        current = self._current
+        if current is None:
+            return following
+        moved = current.reads != following.reads
+        agreed = all(said.reads == following.reads for said in self._readable())
+        if not agreed and (moved or time.monotonic() - self._read_since < _WARM_S):
+            following.former = current.read if moved else current.former
+        return following
+
+    def _participants(self) -> tuple[Participant, ...]:
+        found = []
+        if not self._draining:
+            me = self._me
+            found.append(Participant(me.rank, me.incarnation, me.lines, self.warming))
+        for said in self._readable():
+            if not said.draining:
+                lines = said.layout["directory_lines"]
+                found.append(Participant(said.rank, said.incarnation, lines, said.warming))
+        return tuple(sorted(found))
+
+    async def _take(self, placement: Placement) -> None:
+        moved = placement.reads != self.reads
+        self._current = placement
+        if moved:
+            self._read_since = time.monotonic()
+            self._table.set_shard_map(placement.read.tobytes())
+            self._timers = [*self._timers[-1:], self._look_again()]
+            self._changed()
+        living = {said.rank: said.incarnation for said in self._readable()}
+        living[self._me.rank] = self._me.incarnation
+        delay_s = random.uniform(0, len(living) * _SPREAD_S)
+        await self._publication.place(placement.maps(), living, delay_s)
+        if await self._publication.served(_WARM_S):
+            self.served = placement.served
+            self._changed()
+
+    def _check_warm(self) -> None:
+        if not self.warming:
+            return
+        old = time.monotonic() - self._started >= _WARM_S
+        others = self._readable()
+        placed = self._current is not None and len(self._current.participants) > len(others)
+        mine = self._current.served if self._current else 0
+        if old or (placed and all(said.served == mine for said in others)):
+            self.warming = False
+            self._changed()
