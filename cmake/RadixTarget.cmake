@@ -7,6 +7,9 @@ function(radix_target name)
   target_include_directories(${name} SYSTEM PUBLIC "${CMAKE_SOURCE_DIR}/csrc/third_party")
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Werror)
   target_link_libraries(${name} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
+  if(CMAKE_UNITY_BUILD)  # which makes g++ take each .cc for a header
+    target_compile_options(${name} PRIVATE -Wno-subobject-linkage)
+  endif()
   if(RADIX_SANITIZE)
     target_compile_options(${name} PRIVATE -fsanitize=${RADIX_SANITIZE}
                            -fno-sanitize-recover=all -fno-omit-frame-pointer)

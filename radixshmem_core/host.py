@@ -31,6 +31,7 @@ __all__ = [
 _log = logging.getLogger("radixshmem.server")
 
 _OTHER_DESCRIPTORS = 128  # what the process may open later for its own ends
+_CLUSTER_DESCRIPTORS = 4096  # to and from 1,023 peers, and 1,024 index streams of processes
 
 
 def access_of_group(group: str) -> tuple[int, int]:
@@ -89,19 +90,23 @@ def note_memlock(config: ServerConfig) -> None:
         )
 
 
-def raise_descriptor_limit(max_clients: int) -> None:
-    """Let this process open two descriptors per client: its connection, and a pidfd."""
+def raise_descriptor_limit(max_clients: int, in_cluster: bool) -> None:
+    """Let this process open two descriptors per client, its connection and a pidfd, and those of a
+    cluster."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(os.listdir("/proc/self/fd")) + 2 * max_clients + _OTHER_DESCRIPTORS
+    if in_cluster:
+        wanted += _CLUSTER_DESCRIPTORS
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
     if allowed < wanted:
         _log.warning(
-            "%d open files are allowed, %d clients may need %d: raise the limit (`ulimit -Hn`)",
+            "%d open files are allowed, %d clients%s may need %d: raise the limit (`ulimit -Hn`)",
             max(soft, allowed),
             max_clients,
+            " and a cluster" if in_cluster else "",
             wanted,
         )
 

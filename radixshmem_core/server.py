@@ -242,7 +242,7 @@ class _Work:
     async def open(self) -> None:
         mode, gid = access_of_group(self.config.group)
         path = check_directories(self.config)
-        raise_descriptor_limit(self.config.max_clients)
+        raise_descriptor_limit(self.config.max_clients, self._cluster is not None)
         await self.node.open()
         if self._cluster is not None:
             await self._cluster.open()

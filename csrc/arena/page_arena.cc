@@ -4,12 +4,9 @@
 
 #include <algorithm>
 
-namespace radixshmem {
-namespace {
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
-}  // namespace
+#include "base/memory_orders.h"
 
+namespace radixshmem {
 void PageArena::init() noexcept {
   for (PageId p = 1; p < page_count_; ++p) {
     pages_[p].base_version.store(1, kRelaxed);

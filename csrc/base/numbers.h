@@ -9,6 +9,8 @@
 
 namespace radixshmem {
 
+inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
 // Returns: the least multiple of `unit` that is not below `value`. Requires: unit > 0, and
 // value + unit does not overflow.
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {

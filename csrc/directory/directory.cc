@@ -4,12 +4,11 @@
 
 #include <algorithm>
 
+#include "base/memory_orders.h"
+
 namespace radixshmem {
 namespace {
 
-constexpr auto kAcquire = std::memory_order_acquire;
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
 constexpr std::uint32_t kNoLife = 0xffffffff;
 constexpr std::size_t kRanks = 65536;
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
+#include "base/memory_orders.h"
+
 namespace radixshmem {
 namespace {
 
-constexpr auto kAcquire = std::memory_order_acquire;
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kAttempts = 4;
 
 }  // namespace

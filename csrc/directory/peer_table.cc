@@ -10,13 +10,11 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/memory_orders.h"
 
 namespace radixshmem {
 namespace {
 
-constexpr auto kAcquire = std::memory_order_acquire;
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
 constexpr int kReadAttempts = 64;
 constexpr std::uint32_t kNoShardRanks = 0xffffffff;
 constexpr std::uint64_t kOwnPresent = 1;

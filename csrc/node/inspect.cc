@@ -2,12 +2,12 @@
 // Copyright The radixshmem authors
 #include "node/inspect.h"
 
+#include "base/memory_orders.h"
 #include "node/call.h"
 
 namespace radixshmem {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr const char* kCounterNames[kCounters] = {
     "queries",       "queried_blocks", "hit_blocks",      "missed_blocks",   "query_restarts",
     "query_gave_up", "inserts",        "inserted_blocks", "allocated_slots", "recycled_slots",

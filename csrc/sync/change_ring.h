@@ -20,6 +20,7 @@
 #include <span>
 
 #include "base/ids.h"
+#include "base/memory_orders.h"
 #include "layout/index_plan.h"
 
 namespace radixshmem {
@@ -67,7 +68,6 @@ class ChangeRing final {
       root_->reserved.store(next_ + events, std::memory_order_release);
     }
     void add(const Change& change) noexcept {
-      constexpr auto kRelease = std::memory_order_release;
       RingEntry& entry = entries_[next_++ & mask_];
       entry.hash.store(change.hash, kRelease);
       entry.parent.store(change.parent, kRelease);

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <sched.h>
+
 namespace radixshmem {
 
 // One per step whose interruption leaves a different shared state (docs/recovery.md).
@@ -111,6 +113,12 @@ inline void reader_point(ReaderPoint point) {
 [[nodiscard]] inline bool stress() noexcept {
   return fault::stress;
 }
+// Under stress lets others run, each kTurns-th time.
+template <std::uint32_t kTurns>
+void widen_race() noexcept {
+  static thread_local std::uint32_t turn = 0;
+  if (stress() && ++turn % kTurns == 0) ::sched_yield();
+}
 #else
 inline void fault_point(FaultPoint) noexcept {}
 inline void reader_point(ReaderPoint) noexcept {}
@@ -120,6 +128,8 @@ inline void reader_point(ReaderPoint) noexcept {}
 [[nodiscard]] constexpr bool stress() noexcept {
   return false;
 }
+template <std::uint32_t kTurns>
+void widen_race() noexcept {}
 #endif
 
 }  // namespace radixshmem

@@ -2,6 +2,7 @@
 // Copyright The radixshmem authors
 #include "sync/undo_log.h"
 
+#include "base/memory_orders.h"
 #include "layout/words.h"
 
 namespace radixshmem {
@@ -64,7 +65,6 @@ void UndoLog::restore(const UndoEntry& entry) noexcept {
   const std::uint64_t where = entry.where.load(std::memory_order_relaxed);
   const std::uint64_t old_value = entry.old_value.load(std::memory_order_relaxed);
   std::byte* at = region_ + (where >> 8);
-  constexpr auto kRelease = std::memory_order_release;
   switch (where & 0xff) {
     case 1:
       word_at<std::uint8_t>(at).store(static_cast<std::uint8_t>(old_value), kRelease);

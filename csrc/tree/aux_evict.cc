@@ -11,12 +11,12 @@
 // blocks without a pinned slot are emptied.
 #include <algorithm>
 
+#include "base/memory_orders.h"
 #include "tree/tree.h"
 
 namespace radixshmem {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint32_t kStepsPerBatch = 64;
 constexpr std::uint32_t kLogEntriesPerWord = 12;
 constexpr std::uint32_t kLogEntriesPerBlock = 64;

@@ -9,16 +9,10 @@
 // Aux never outlives FULL: cutting FULL entries cuts their aux in the same transaction (free_aux).
 #include <algorithm>
 
+#include "base/memory_orders.h"
 #include "tree/tree.h"
 
 namespace radixshmem {
-namespace {
-
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
-
-}  // namespace
-
 bool Tree::attach_aux(Component c, SegmentId id, const Change& stored, SlotId slot,
                       SegmentId deepest) noexcept {
   const Segment holder = segment(id);

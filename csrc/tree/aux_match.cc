@@ -4,12 +4,11 @@
 // SWA and MAMBA slots along a matched path: the deepest windows of it, or all that there are.
 #include <algorithm>
 
+#include "base/memory_orders.h"
 #include "tree/tree.h"
 
 namespace radixshmem {
 namespace {
-
-constexpr auto kAcquire = std::memory_order_acquire;
 
 // Reads aux words of a matched path. The side id of a step is loaded at its first use, with those
 // of all steps behind it, and kept: validate() looks whether it is still the same.

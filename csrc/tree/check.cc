@@ -9,12 +9,12 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/memory_orders.h"
 #include "tree/tree.h"
 
 namespace radixshmem {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::size_t kMaxReports = 100;
 constexpr const char* kComponentNames[] = {"full", "swa", "mamba"};
 

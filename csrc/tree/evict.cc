@@ -21,27 +21,16 @@
 // The search gives up after a full lap in which no victim survived E4.
 #include <algorithm>
 
+#include "base/memory_orders.h"
 #include "tree/tree.h"
-
-#if defined(RADIX_FAULT_POINTS) && RADIX_FAULT_POINTS
-#include <sched.h>
-#endif
 
 namespace radixshmem {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint32_t kStepsPerBatch = 64;
 constexpr std::uint32_t kStepsPerVictim = 4;
 constexpr std::uint32_t kSegmentVictims = 4;  // a batch when only a segment is wanted
 constexpr std::uint32_t kStepLogEntries = 64;
-
-void widen_race() noexcept {
-#if defined(RADIX_FAULT_POINTS) && RADIX_FAULT_POINTS
-  static thread_local std::uint32_t turn = 0;
-  if (stress() && ++turn % 16 == 0) ::sched_yield();
-#endif
-}
 
 }  // namespace
 
@@ -235,7 +224,7 @@ std::uint32_t Tree::evict_until(std::uint32_t wanted, bool for_segment, Protecte
     control_->clock.fetch_add(1, kRelaxed);
     const std::span<Victim> batch(victims.data(), chosen);
     if (mutant(Mutant::kScanPinsBeforeTruncate)) spare_pinned(batch, /*truncated=*/false, lap);
-    widen_race();
+    widen_race<16>();
     truncate(batch);
     if (!mutant(Mutant::kScanPinsBeforeTruncate)) spare_pinned(batch, /*truncated=*/true, lap);
     fault_point(FaultPoint::evict_scanned);

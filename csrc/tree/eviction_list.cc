@@ -2,10 +2,10 @@
 // Copyright The radixshmem authors
 #include "tree/eviction_list.h"
 
+#include "base/memory_orders.h"
+
 namespace radixshmem {
 namespace {
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
 constexpr auto kQueued = static_cast<std::uint8_t>(InList::kEviction);
 constexpr auto kNotQueued = static_cast<std::uint8_t>(InList::kNone);
 }  // namespace

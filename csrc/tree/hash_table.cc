@@ -3,12 +3,11 @@
 #include "tree/hash_table.h"
 
 #include "base/check.h"
+#include "base/memory_orders.h"
 
 namespace radixshmem {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
 constexpr int kWalkSteps = 200;
 
 std::atomic<std::uint64_t>* empty_entry(TableLine& line) noexcept {

@@ -18,13 +18,12 @@
 // An append keeps the version: whoever copied the older, shorter run has still copied it rightly.
 #include <algorithm>
 
+#include "base/memory_orders.h"
 #include "tree/tree.h"
 
 namespace radixshmem {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
 constexpr std::uint32_t kLargestClass = 3;
 
 }  // namespace

@@ -12,28 +12,16 @@
 #include <algorithm>
 #include <array>
 
+#include "base/memory_orders.h"
 #include "tree/tree.h"
-
-#if defined(RADIX_FAULT_POINTS) && RADIX_FAULT_POINTS
-#include <sched.h>
-#endif
 
 namespace radixshmem {
 namespace {
 
-constexpr auto kAcquire = std::memory_order_acquire;
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint32_t kMaxRestarts = 16;
 constexpr std::uint32_t kMaxMoveRestarts = 4;
 constexpr std::uint32_t kLinesAhead = 16;  // ranges
 constexpr std::uint32_t kSegmentsAhead = 8;
-
-void widen_race() noexcept {
-#if defined(RADIX_FAULT_POINTS) && RADIX_FAULT_POINTS
-  static thread_local std::uint32_t turn = 0;
-  if (stress() && ++turn % 128 == 0) ::sched_yield();
-#endif
-}
 
 // Runs ahead of a walk over the ranges of a path.
 class Prefetcher final {
@@ -182,7 +170,7 @@ bool Tree::match(std::span<const BlockHash> hashes, const CursorPoint* from, std
           !table_.for_each_candidate(hashes[at], [&](SegmentId id) { return take(id, 0); })) {
         break;
       }
-      widen_race();
+      widen_race<128>();
       reader_point(ReaderPoint::kSegmentTaken);
     }
     out.end = base + at;

@@ -16,12 +16,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/memory_orders.h"
 #include "tree/tree.h"
 
 namespace radixshmem {
 namespace {
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 constexpr std::uint32_t kLookAhead = 12;
 }  // namespace

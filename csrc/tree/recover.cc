@@ -12,14 +12,10 @@
 // Recovery never frees slots of a client, dead or not: only the reaper does. Undoing an eviction
 // is right because its slots have not left the lock; undoing an insert because its head was never
 // LIVE.
+#include "base/memory_orders.h"
 #include "tree/tree.h"
 
 namespace radixshmem {
-namespace {
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
-}  // namespace
-
 void Tree::recover() noexcept {
   control_->work.recoveries.fetch_add(1, kRelaxed);
   table_.begin_move();

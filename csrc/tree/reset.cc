@@ -12,12 +12,11 @@
 // publishes nothing: `cleared` has said it. A repair of damaged memory makes zombies too; while one
 // of these is pinned and does not know its parent, nobody can tell which FULL blocks its readers
 // use: then nothing is swept, and evict.cc takes nothing.
+#include "base/memory_orders.h"
 #include "tree/tree.h"
 
 namespace radixshmem {
 namespace {
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
 constexpr auto kInZombies = static_cast<std::uint8_t>(InList::kZombies);
 }  // namespace
 

@@ -2,12 +2,9 @@
 // Copyright The radixshmem authors
 #include "tree/side_pool.h"
 
-namespace radixshmem {
-namespace {
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
-}  // namespace
+#include "base/memory_orders.h"
 
+namespace radixshmem {
 void SidePool::init() noexcept {
   restart_free_list();
   for (SideId id = count_; id-- > 1;) link_free(id);

@@ -2,6 +2,8 @@
 // Copyright The radixshmem authors
 #include "tree/tree.h"
 
+#include "base/memory_orders.h"
+
 namespace radixshmem {
 namespace {
 
@@ -66,7 +68,6 @@ void Tree::abort() noexcept {
 }
 
 void Tree::count_live(int segments, std::int64_t blocks) noexcept {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
   if (segments != 0) {
     log_.store(control_->live_segments,
                control_->live_segments.load(kRelaxed) + static_cast<std::uint32_t>(segments));

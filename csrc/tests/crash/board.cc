@@ -10,11 +10,11 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "base/memory_orders.h"
 
 namespace radixshmem::crash {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint32_t kClaimed = 1;  // of Board::violated
 constexpr std::uint32_t kTold = 2;
 

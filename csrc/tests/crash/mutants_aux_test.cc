@@ -76,27 +76,6 @@ std::string reused_before_the_pin(Mutant mutant) {
   return lab.wrong_bytes(hit, path);
 }
 
-// A side block moves to another path between the load of its id and of its words.
-std::string side_block_moves(Mutant mutant) {
-  Lab lab(mutant);
-  const Path path = path_of(1, 6);
-  const Path other = path_of(2, 6);
-  lab.put(lab.writer(), path);
-  lab.put(lab.writer(), other);
-  lab.put_aux(lab.writer(), path, kSwa);
-  bool acted = false;
-  on_reader_point = [&](ReaderPoint point) {
-    if (point != ReaderPoint::kSideLoaded || acted) return;
-    acted = true;
-    (void)lab.evict_all(lab.writer(), kSwa);
-    lab.put_aux(lab.writer(), other, kSwa);
-  };
-  const Hit hit = lab.query_aux(lab.reader(), path, kSwa, true);
-  on_reader_point = nullptr;
-  if (!acted || hit.blocks != path.size()) return kNotHappened;
-  return lab.wrong_bytes(hit, path);
-}
-
 // A slot goes, holds other bytes, and comes back to the same block.
 std::string copy_of_a_returning_slot(Mutant mutant) {
   Lab lab(mutant);
@@ -119,7 +98,6 @@ std::vector<MutantCase> aux_reader_mutants() {
   return {{Mutant::kAuxPinDeepestOnly, slots_in_two_segments},
           {Mutant::kAuxScanBeforeOnly, pin_between_scan_and_clearing},
           {Mutant::kNoAuxReload, reused_before_the_pin},
-          {Mutant::kNoSideReload, side_block_moves},
           {Mutant::kNoAuxVersionBump, copy_of_a_returning_slot}};
 }
 

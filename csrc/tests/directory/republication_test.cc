@@ -98,6 +98,18 @@ TEST_F(RepublicationTest, ARateBoundsTheKeysOfEachSecond) {
   EXPECT_FALSE(publisher.republishing());
 }
 
+TEST_F(RepublicationTest, AMoveBeginsAfterItsDelayUnlessAFlushWaitsForIt) {
+  publisher.set_maps({map_of(1)}, 0, now, 500);
+  EXPECT_EQ(collect(), 0u);
+  EXPECT_TRUE(publisher.republishing());
+  now += 500;
+  EXPECT_EQ(collect(), 20u);
+  EXPECT_FALSE(publisher.republishing());
+  publisher.set_maps({map_of(2)}, 0, now, 500);
+  EXPECT_EQ(flush(), 20u);
+  EXPECT_EQ(keys_at(2), 20u);
+}
+
 TEST_F(RepublicationTest, FlushEndsAMoveButNotAHeal) {
   publisher.republish_all(1, now);
   EXPECT_EQ(flush(), 0u);

@@ -177,16 +177,16 @@ TEST_F(AuxLookupTest, AWindowThatHasGoneIsLookedForAtTheNextHolder) {
 
 // What a remote node has, with windows: the deepest end, and how many nodes have one in its
 // granule.
-struct Truth {
+struct AuxTruth {
   Position end = 0;
   std::size_t nodes = 0;
 };
-Truth truth_of(ClusterRig& cluster, const Path& path, std::uint32_t mask) {
+AuxTruth truth_of(ClusterRig& cluster, const Path& path, std::uint32_t mask) {
   std::vector<Position> ends;
   for (std::size_t i = 1; i < cluster.size(); ++i) {
     ends.push_back(cluster.node(i).rig.hit(path, mask));
   }
-  Truth truth{*std::max_element(ends.begin(), ends.end()), 0};
+  AuxTruth truth{*std::max_element(ends.begin(), ends.end()), 0};
   for (const Position end : ends) {
     if (end != 0 && (end - 1) / cluster.grid() == (truth.end - 1) / cluster.grid()) ++truth.nodes;
   }
@@ -216,7 +216,7 @@ TEST_F(AuxLookupTest, RandomWindowsAreFound) {
     for (const Path& path : paths) {
       for (const std::uint32_t mask : {kFullSwa, kFullMamba, kAll}) {
         const Position local = cluster().node(0).rig.hit(path, mask);
-        const Truth truth = truth_of(cluster(), path, mask);
+        const AuxTruth truth = truth_of(cluster(), path, mask);
         const RemoteHit hit = cluster().find(0, path, mask);
         EXPECT_LE(hit.common_hit, std::max(local, truth.end));
         // A flag may be that of another path with the same key; two holders are looked at.

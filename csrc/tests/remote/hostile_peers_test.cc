@@ -14,28 +14,28 @@
 namespace radixshmem {
 namespace {
 
-constexpr std::size_t kNodes = 3;
-constexpr std::uint32_t kWindow = 24;
+constexpr std::size_t kHostileNodes = 3;
+constexpr std::uint32_t kHostileWindow = 24;
 
 class HostilePeersTest : public testing::Test {
  protected:
   HostilePeersTest()
-      : cluster_(kNodes, cluster_plan(1024, 256, 16, kWindow),
+      : cluster_(kHostileNodes, cluster_plan(1024, 256, 16, kHostileWindow),
                  [this](Rank rank, const ClusterNode&) {
                    return std::make_unique<MemoryReader>(std::span<const std::byte>(copy_[rank]));
                  }) {
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
       const Path path = branch_of(make_path(1, 300), 20 * seed, 50 + seed, 40);
-      const std::size_t i = seed % kNodes;
+      const std::size_t i = seed % kHostileNodes;
       cluster_.put(i, path);
-      cluster_.put_aux(i, Component::kSwa, path, kWindow);
+      cluster_.put_aux(i, Component::kSwa, path, kHostileWindow);
       cluster_.put_aux(i, Component::kMamba, path, 1);
       paths_.push_back(path);
     }
     cluster_.publish_all();
-    for (Rank r = 0; r < kNodes; ++r) copy_memory(r);
+    for (Rank r = 0; r < kHostileNodes; ++r) copy_memory(r);
     cluster_.connect_all(0);
-    for (std::size_t i = 0; i < kNodes; ++i) note_words(i);
+    for (std::size_t i = 0; i < kHostileNodes; ++i) note_words(i);
   }
 
   void copy_memory(std::size_t i) {
@@ -79,7 +79,7 @@ class HostilePeersTest : public testing::Test {
   }
   [[nodiscard]] Position deepest(const Path& path) {
     Position depth = 0;
-    for (std::size_t i = 0; i < kNodes; ++i) {
+    for (std::size_t i = 0; i < kHostileNodes; ++i) {
       depth = std::max(depth, cluster_.node(i).rig.hit(path));
     }
     return depth;
@@ -93,7 +93,7 @@ class HostilePeersTest : public testing::Test {
     EXPECT_LE(hit.common_hit, std::max(local, deepest(path)));
     Position at = local;
     for (const RemoteFragment& fragment : hit.full) {
-      EXPECT_LT(fragment.rank, kNodes);
+      EXPECT_LT(fragment.rank, kHostileNodes);
       EXPECT_NE(fragment.rank, 0);
       EXPECT_EQ(fragment.offset, at);
       at += static_cast<Position>(fragment.slots.size());
@@ -101,7 +101,7 @@ class HostilePeersTest : public testing::Test {
     }
     EXPECT_EQ(at, hit.common_hit);
     const bool window = hit.common_hit > local && (mask & kMaskSwa) != 0;
-    EXPECT_EQ(hit.swa_slots.size(), window ? std::min(hit.common_hit, kWindow) : 0u);
+    EXPECT_EQ(hit.swa_slots.size(), window ? std::min(hit.common_hit, kHostileWindow) : 0u);
     for (const std::int32_t slot : hit.swa_slots) EXPECT_GE(slot, 0);
     found_ += hit.common_hit > local ? 1 : 0;
   }
@@ -116,8 +116,8 @@ class HostilePeersTest : public testing::Test {
     return std::getenv("RADIX_TEST_FULL") != nullptr ? 50 * usual : usual;
   }
 
-  std::array<std::vector<std::byte>, kNodes> copy_;
-  std::array<std::vector<std::size_t>, kNodes> words_;
+  std::array<std::vector<std::byte>, kHostileNodes> copy_;
+  std::array<std::vector<std::size_t>, kHostileNodes> words_;
   ClusterRig cluster_;
   std::vector<Path> paths_;
   std::mt19937_64 random_{7};
@@ -130,7 +130,7 @@ TEST_F(HostilePeersTest, AnswersAreRightWithoutDamage) {
 }
 
 TEST_F(HostilePeersTest, ASideBlockOfAnotherSegmentHasNoSlots) {
-  for (std::size_t i = 0; i < kNodes; ++i) {
+  for (std::size_t i = 0; i < kHostileNodes; ++i) {
     const PeerInfo& info = cluster_.node(i).info;
     for (std::uint32_t side = 1; side < info.side_blocks; ++side) {
       const std::uint64_t at = info.side_offset + std::uint64_t{side} * info.side_bytes;
@@ -144,7 +144,7 @@ TEST_F(HostilePeersTest, ASideBlockOfAnotherSegmentHasNoSlots) {
 TEST_F(HostilePeersTest, MutatedMemory) {
   for (std::size_t round = 0; round < times(400); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    for (std::size_t i = 0; i < kNodes; ++i) {
+    for (std::size_t i = 0; i < kHostileNodes; ++i) {
       const std::size_t changes = std::size_t{1} << (random_() % 10);
       for (std::size_t c = 0; c < changes; ++c) {
         const std::size_t at = words_[i][random_() % words_[i].size()];
@@ -155,7 +155,7 @@ TEST_F(HostilePeersTest, MutatedMemory) {
       const Path& path = paths_[random_() % paths_.size()];
       expect_harmless(path, 1u | static_cast<std::uint32_t>(random_() % 8));
     }
-    for (std::size_t i = 0; i < kNodes; ++i) copy_memory(i);
+    for (std::size_t i = 0; i < kHostileNodes; ++i) copy_memory(i);
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(found_, 100u);
@@ -165,7 +165,7 @@ TEST_F(HostilePeersTest, RandomMemory) {
   for (std::size_t round = 0; round < times(20); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     // Directories stay right, so that the rest is looked at.
-    for (std::size_t i = 0; i < kNodes; ++i) {
+    for (std::size_t i = 0; i < kHostileNodes; ++i) {
       const std::size_t arena = cluster_.node(i).area(AreaKind::kArena);
       for (const std::size_t at : words_[i]) {
         if (at >= arena) set_word(i, at, random_());

@@ -12,12 +12,13 @@
 namespace radixshmem {
 namespace {
 
-constexpr std::size_t kNodes = 4;
+constexpr std::size_t kOracleNodes = 4;
 constexpr std::uint32_t kMaxRounds = 4;
 
 class RandomCluster {
  public:
-  RandomCluster(std::uint64_t seed, const IndexPlan& plan) : cluster(kNodes, plan), random_(seed) {
+  RandomCluster(std::uint64_t seed, const IndexPlan& plan)
+      : cluster(kOracleNodes, plan), random_(seed) {
     for (std::size_t i = 0; i < 6; ++i) {
       known_.push_back(make_path(seed * 100 + i, 1 + below(400)));
     }
@@ -47,7 +48,7 @@ class RandomCluster {
   }
   void change(std::size_t steps) {
     for (std::size_t step = 0; step < steps; ++step) {
-      const std::size_t i = below(kNodes);
+      const std::size_t i = below(kOracleNodes);
       below(6) == 0 ? shrink(i) : grow(i);
     }
   }
@@ -67,12 +68,12 @@ struct Truth {
 
 Truth truth_of(ClusterRig& cluster, std::size_t asker, const Path& path) {
   Truth truth;
-  for (std::size_t i = 0; i < kNodes; ++i) {
+  for (std::size_t i = 0; i < kOracleNodes; ++i) {
     if (i != asker) truth.depth = std::max(truth.depth, cluster.node(i).rig.hit(path));
   }
   if (truth.depth == 0) return truth;
   const Position key = (truth.depth - 1) / cluster.grid() * cluster.grid();
-  for (std::size_t i = 0; i < kNodes; ++i) {
+  for (std::size_t i = 0; i < kOracleNodes; ++i) {
     if (i != asker && cluster.node(i).rig.hit(path) > key) ++truth.at_deepest_key;
   }
   return truth;
@@ -131,12 +132,12 @@ TEST_P(OracleTest, FindsWhatIsThereWhenAllIsPublished) {
   for (std::uint64_t seed = 1; seed <= rounds_of_test(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomCluster random(seed, GetParam().plan(4096));
-    for (std::size_t i = 0; i < kNodes; ++i) random.cluster.connect_all(i);
+    for (std::size_t i = 0; i < kOracleNodes; ++i) random.cluster.connect_all(i);
     for (int phase = 0; phase < 3; ++phase) {
       random.change(25);
       random.cluster.publish_all();
       for (int query = 0; query < 40; ++query) {
-        expect_all_found(random, random.below(kNodes), random.some_path());
+        expect_all_found(random, random.below(kOracleNodes), random.some_path());
         if (testing::Test::HasFailure()) return;
       }
     }
@@ -148,12 +149,12 @@ TEST_P(OracleTest, AnswersOnlyWhatIsThereWhenTheDirectoryIsOld) {
   for (std::uint64_t seed = 1; seed <= rounds_of_test(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomCluster random(seed, GetParam().plan(1024));
-    for (std::size_t i = 0; i < kNodes; ++i) random.cluster.connect_all(i);
+    for (std::size_t i = 0; i < kOracleNodes; ++i) random.cluster.connect_all(i);
     random.change(30);
     random.cluster.publish_all();
     for (int query = 0; query < 100; ++query) {
       random.change(1);
-      const std::size_t asker = random.below(kNodes);
+      const std::size_t asker = random.below(kOracleNodes);
       const Path path = random.some_path();
       const Position local = random.cluster.node(asker).rig.hit(path);
       const RemoteHit hit = random.cluster.find(asker, path);

@@ -10,12 +10,12 @@
 
 #include <unistd.h>
 
+#include "base/numbers.h"
+
 namespace radixshmem {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 // A made-up cgroup tree on disk.
 class CgroupTree : public ::testing::Test {

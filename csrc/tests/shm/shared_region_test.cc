@@ -22,10 +22,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/numbers.h"
+
 namespace radixshmem {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 constexpr int kNotPermitted = 77;
 
