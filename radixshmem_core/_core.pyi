@@ -307,15 +307,31 @@ class Responder:
         """Requires: the index stays open until `stop`."""
     def add(self, fd: int) -> None:
         """Take an authenticated stream over, in any case."""
+    def serve_verbs(self, devices: list[VerbsDevice]) -> None:
+        """Let peers read through these too, on streams added from now on. Registers all memory
+        with each device, which takes a while; RadixError names the memlock limit."""
     def figures(self) -> dict[str, int]: ...
     def stop(self) -> None: ...
+
+@final
+class VerbsDevice:
+    """An open RDMA device. Safe to use from several threads."""
+
+    @staticmethod
+    def open(device: str, gid_index: int, port: int) -> VerbsDevice:
+        """gid_index -1: chosen. ServerNotReady: no verbs here, or the port is down. ValueError: no
+        such device (it names those that are here), or no such GID (it prints the table)."""
+    def add_destination(self, memory: Buffer) -> None:
+        """Slots are read straight to it from now on. Kept mapped while this object lives."""
+    def describe(self) -> str:
+        """Device, port, link layer, GID and MTU as they are now."""
 
 @final
 class PeerIndex:
     """What this process reads of its peers' indexes. Safe to use from several threads."""
 
     def __init__(self, index: Index, timeout_us: int) -> None:
-        """timeout_us: of a lookup; 0: 2,000 when all peers are read one-sided, else 20,000."""
+        """timeout_us: of a lookup; 0: 2,000 while all peers are read one-sided, else 20,000."""
     def query(
         self, hashes: Buffer, mask: int = 1, lock: bool = False, update_meta: bool = True
     ) -> QueryResult:
@@ -334,6 +350,10 @@ class PeerIndex:
         """ServerNotReady when that life of that index is not on this machine."""
     def adopt_tcp(self, rank: int, incarnation: int, fd: int, timeout_ms: int) -> None:
         """Takes `fd` over, an index stream to the peer."""
+    def adopt_verbs(
+        self, rank: int, incarnation: int, fd: int, device: VerbsDevice, timeout_ms: int
+    ) -> None:
+        """Takes `fd` over. ServerNotReady when the peer serves no verbs."""
     def take_back(self, rank: int, incarnation: int, timeout_ms: int) -> bool:
         """Whether a peer that was silent answers on the reader that there is."""
     def drop(self, rank: int) -> None: ...
@@ -348,6 +368,10 @@ class PeerSlots:
     ) -> PeerSlots: ...
     @staticmethod
     def tcp(fd: int) -> PeerSlots: ...
+    @staticmethod
+    def verbs(fd: int, device: VerbsDevice, rail: int, timeout_ms: int) -> PeerSlots:
+        """Takes `fd` over. `rail`: the number of the peer's device. ServerNotReady when it has
+        none."""
     def read(
         self, memory: Buffer, remote: Buffer, local: Buffer, lengths: Buffer, timeout_ms: int
     ) -> None:

@@ -15,6 +15,7 @@ void bind_slot_store(pybind11::module_& module);     // SlotStore, check_room
 void bind_index_results(pybind11::module_& module);  // Cursor, and what calls return
 void bind_index(pybind11::module_& module);          // Index, LAYOUT_VERSION
 void bind_index_server(pybind11::module_& module);   // IndexPlan, IndexServer
+void bind_verbs(pybind11::module_& module);          // VerbsDevice
 void bind_peer_index(pybind11::module_& module);     // PeerIndex
 void bind_peer_slots(pybind11::module_& module);     // PeerSlots
 void bind_cluster(pybind11::module_& module);        // PeerTable, Directory, Responder, shard_map

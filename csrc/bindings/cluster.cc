@@ -18,6 +18,7 @@
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/gil.h"
+#include "bindings/verbs.h"
 #include "directory/directory.h"
 #include "directory/publisher.h"
 #include "directory/shard_map.h"
@@ -306,6 +307,12 @@ class PyResponder final {
   PyResponder(SessionPtr session, py::object store, std::unique_ptr<Responder> responder)
       : session_(std::move(session)), store_(std::move(store)), responder_(std::move(responder)) {}
   [[nodiscard]] Responder& get() const noexcept { return *responder_; }
+  void serve_verbs(const std::vector<const PyVerbsDevice*>& devices) {
+    std::vector<std::shared_ptr<VerbsDevice>> all;
+    for (const PyVerbsDevice* const device : devices) all.push_back(device->get());
+    if (all.empty()) throw py::value_error("no device to serve verbs through");
+    unlocked([&] { return responder_->serve_verbs(all); });
+  }
 
  private:
   SessionPtr session_;
@@ -353,6 +360,7 @@ void bind_cluster(py::module_& module) {
           "add",
           [](const PyResponder& self, int fd) { unlocked([&] { return self.get().add(fd); }); },
           py::arg("fd"))
+      .def("serve_verbs", &PyResponder::serve_verbs, py::arg("devices"))
       .def("figures", &responder_figures)
       .def("stop", [](const PyResponder& self) {
         const GilRelease release;

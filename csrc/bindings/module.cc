@@ -59,6 +59,7 @@ PYBIND11_MODULE(_core, module) {
   bind_index_results(module);
   bind_index(module);
   bind_index_server(module);
+  bind_verbs(module);
   bind_peer_index(module);
   bind_peer_slots(module);
   bind_cluster(module);

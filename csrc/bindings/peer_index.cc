@@ -18,6 +18,7 @@
 #include "bindings/errors.h"
 #include "bindings/gil.h"
 #include "bindings/index_results.h"
+#include "bindings/verbs.h"
 #include "transport/shm_reader.h"
 #include "transport/tcp_reader.h"
 
@@ -125,6 +126,19 @@ void bind_readers(py::class_<PeerIndex>& type) {
             });
           },
           py::arg("rank"), py::arg("incarnation"), py::arg("fd"), py::arg("timeout_ms"))
+      .def(
+          "adopt_verbs",
+          [](PeerIndex& self, Rank rank, std::uint64_t incarnation, int fd,
+             const PyVerbsDevice& device, std::uint32_t timeout_ms) {
+            unlocked([&]() -> Result<> {
+              const Deadline deadline = after(timeout_ms);
+              auto reader = VerbsReader::make(fd, device.get(), deadline);
+              if (!reader) return reader.error();
+              return self.adopt({rank, incarnation}, std::move(reader).value(), deadline);
+            });
+          },
+          py::arg("rank"), py::arg("incarnation"), py::arg("fd"), py::arg("device"),
+          py::arg("timeout_ms"))
       .def(
           "take_back",
           [](PeerIndex& self, Rank rank, std::uint64_t incarnation, std::uint32_t timeout_ms) {

@@ -16,6 +16,7 @@
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/gil.h"
+#include "bindings/verbs.h"
 #include "transport/shm_reader.h"
 #include "transport/tcp_reader.h"
 
@@ -25,6 +26,10 @@ namespace {
 namespace py = pybind11;
 
 constexpr std::uint64_t kBytesPerBatch = std::uint64_t{256} << 20;
+
+Deadline after(std::uint32_t timeout_ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
 
 class PeerSlots final {
  public:
@@ -84,9 +89,7 @@ void read(PeerSlots& self, const py::object& memory, const py::object& remote,
     ops[i] = {PeerRegion::kSlots, from.span()[i], static_cast<std::uint32_t>(length),
               static_cast<std::byte*>(view->buf) + offset};
   }
-  const Deadline deadline =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-  unlocked([&] { return self.read(ops, deadline); });
+  unlocked([&, deadline = after(timeout_ms)] { return self.read(ops, deadline); });
 }
 
 }  // namespace
@@ -109,6 +112,14 @@ void bind_peer_slots(py::module_& module) {
             return std::make_unique<PeerSlots>(unlocked([&] { return TcpReader::make(fd); }));
           },
           py::arg("fd"))
+      .def_static(
+          "verbs",
+          [](int fd, const PyVerbsDevice& device, std::uint8_t rail, std::uint32_t timeout_ms) {
+            const Deadline deadline = after(timeout_ms);
+            return std::make_unique<PeerSlots>(
+                unlocked([&] { return VerbsReader::make(fd, device.get(), deadline, rail); }));
+          },
+          py::arg("fd"), py::arg("device"), py::arg("rail"), py::arg("timeout_ms"))
       .def("read", &read, py::arg("memory"), py::arg("remote"), py::arg("local"),
            py::arg("lengths"), py::arg("timeout_ms"))
       .def_property_readonly("broken", [](const PeerSlots& self) { return self.broken(); });

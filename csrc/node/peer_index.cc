@@ -88,8 +88,21 @@ Result<bool> PeerIndex::adopt_own(const Life& life, Deadline deadline) {
 Result<> PeerIndex::adopt(const Life& life, std::unique_ptr<PeerReader> reader, Deadline deadline) {
   const Session::Call call(*session_);
   if (!call) return session_->refusal(call.code());
-  if (reader->kind() == TransportKind::kTcp) any_stream_.store(true, std::memory_order_relaxed);
-  return peers_.adopt(life.rank, life.incarnation, std::move(reader), deadline);
+  Result<> adopted = peers_.adopt(life.rank, life.incarnation, std::move(reader), deadline);
+  look_for_streams();
+  return adopted;
+}
+
+void PeerIndex::drop(Rank rank) {
+  peers_.drop(rank);
+  look_for_streams();
+}
+
+// Here, where connections change, and not in each lookup.
+void PeerIndex::look_for_streams() {
+  const bool any = std::ranges::any_of(
+      connections(), [](const PeerConnection& c) { return c.kind == TransportKind::kTcp; });
+  any_stream_.store(any, std::memory_order_relaxed);
 }
 
 Result<bool> PeerIndex::take_back(const Life& life, Deadline deadline) {

@@ -39,7 +39,7 @@ struct LookupTotals {
 
 class PeerIndex final {
  public:
-  // `timeout_us` of a lookup; 0: 2,000 when all peers are read one-sided, 20,000 otherwise.
+  // `timeout_us` of a lookup; 0: 2,000 while all peers are read one-sided, 20,000 otherwise.
   PeerIndex(std::shared_ptr<Session> session, std::uint32_t timeout_us);
   PeerIndex(const PeerIndex&) = delete;
   PeerIndex& operator=(const PeerIndex&) = delete;
@@ -58,7 +58,7 @@ class PeerIndex final {
   Result<> adopt(const Life& life, std::unique_ptr<PeerReader> reader, Deadline deadline);
   // Looks whether a suspect peer answers again. Returns: whether it does.
   Result<bool> take_back(const Life& life, Deadline deadline);
-  void drop(Rank rank) noexcept { peers_.drop(rank); }
+  void drop(Rank rank);
 
   // What peers have beyond `local_hit`; with `directory_only` only who claims to have more.
   // Nothing when this node is in no cluster.
@@ -69,6 +69,7 @@ class PeerIndex final {
 
  private:
   [[nodiscard]] std::chrono::microseconds timeout() const;
+  void look_for_streams();
   void add(const RemoteHit& found, Position local_hit);
 
   std::shared_ptr<Session> session_;
