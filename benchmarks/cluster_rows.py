@@ -49,7 +49,7 @@ def nodes(
             clients.append(stack.enter_context(radixshmem.RadixClient(name, geometry)))
         for client in clients:
             client.wait_ready(_TIMEOUT_S)
-        _await(lambda: all(len(c.peer_connections()) == count for c in clients))
+        _await(lambda: all(_peers_read(c) == count for c in clients))
         _await(lambda: all(_at_rest(client.name, count) for client in clients))
         yield clients
 
@@ -58,6 +58,10 @@ def _at_rest(name: str, count: int) -> bool:
     """Whether this server sees nobody who is still warming."""
     seen = server_status(name)["cluster"]["nodes"]
     return sum(row["state"] == "live" for row in seen) == count - 1
+
+
+def _peers_read(client: radixshmem.RadixClient) -> int:
+    return sum(row["transport"] != "" for row in client.peer_connections())
 
 
 def _await(condition: Callable[[], bool]) -> None:

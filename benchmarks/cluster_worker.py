@@ -50,10 +50,16 @@ def main() -> int:
 def _await_peers(client: radixshmem.RadixClient, nodes: int) -> None:
     """Until this process reads all nodes, itself included."""
     deadline = time.monotonic() + _TIMEOUT_S
-    while len(client.peer_connections()) < nodes:
+    while len(_read(client)) < nodes:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"only {len(client.peer_connections())} of {nodes} nodes are read")
+            raise TimeoutError(f"only {len(_read(client))} of {nodes} nodes are read")
         time.sleep(0.05)
+
+
+def _read(client: radixshmem.RadixClient) -> list[str]:
+    """The transports of all nodes that are read."""
+    transports = [str(row["transport"]) for row in client.peer_connections()]
+    return [transport for transport in transports if transport]
 
 
 def _numbers(numbers: EngineNumbers, client: radixshmem.RadixClient) -> dict[str, object]:
@@ -69,7 +75,7 @@ def _numbers(numbers: EngineNumbers, client: radixshmem.RadixClient) -> dict[str
         "first_wrong": numbers.first_wrong,
         "lookups": figures["lookups"],
         "lookups_by_rounds": figures["lookups_by_rounds"],
-        "transports": sorted({str(row["transport"]) for row in client.peer_connections()}),
+        "transports": sorted(set(_read(client))),
         "failures": client.transfer_failures,
     }
 

@@ -89,8 +89,8 @@ class ServerConfig:
     port_range: str = _cluster("17100-17399", "ports to choose from")
     settle_ms: int = _cluster(500, "membership must be quiet this long before keys move")
     bootstrap_timeout_s: float = _cluster(60.0, "report missing nodes after this time")
-    index_dev: str = _cluster("", "RDMA device for index reads")
-    gid_idx: int = _cluster(-1, "GID index of the RDMA device; -1: chosen")
+    index_dev: str = _cluster("", "RDMA device for index reads; without it none is used")
+    gid_idx: int = _cluster(-1, "GID index of the RDMA devices; -1: chosen")
     index_transport: str = _cluster(
         "auto", "how peers' indexes are read", choices=("auto", "verbs", "tcp", "shm")
     )
@@ -215,6 +215,16 @@ class ServerConfig:
             raise ValueError(
                 f"expected_min_nodes is {self.expected_min_nodes}, but there is no registry "
                 "through which nodes could find each other; give --registry, or leave it out"
+            )
+        if self.registry and self.index_transport == "verbs" and not self.index_dev:
+            raise ValueError(
+                "index_transport is 'verbs', but no RDMA device is named; give --index-dev"
+            )
+        alone = self.transfer_backend == "builtin" and self.transfer_protocol == "rdma"
+        if self.registry and alone and not self.transfer_dev:
+            raise ValueError(
+                "transfer_protocol is 'rdma' for the data plane builtin, but no RDMA device is "
+                "named; give --transfer-dev"
             )
         ports = _PORT_RANGE.fullmatch(self.port_range)
         if ports is None or not 0 < int(ports[1]) <= int(ports[2]) <= _MAX_PORT:

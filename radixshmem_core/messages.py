@@ -51,6 +51,8 @@ class Lookups(msgspec.Struct, frozen=True, kw_only=True):
 
     transport: str  # "auto", "shm", "verbs" or "tcp"
     timeout_us: int  # 0: by transport
+    index_dev: str = ""  # the RDMA device to read through; "": none
+    gid_idx: int = -1
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,7 +78,10 @@ class Node:
         self._lookups = None
         if config.registry:
             self._lookups = Lookups(
-                transport=config.index_transport, timeout_us=config.query_timeout_us
+                transport=config.index_transport,
+                timeout_us=config.query_timeout_us,
+                index_dev=config.index_dev,
+                gid_idx=config.gid_idx,
             )
 
     # ------------------------------------------------------------ state

@@ -39,10 +39,12 @@ from .peer_link import serve_peer
 from .peers import Peer, Peers
 from .planes import open_plane
 from .planes.base import DataPlane
+from .planes.rails import Rail
 from .pull_jobs import PullJobs
 from .pull_state import PullDeadline, PullOutcome
 from .registry import Member, RegistryOptions, RegistryUnavailable, open_registry
 from .shared_index import SharedIndex, digest_of, geometry_key
+from .verbs import Verbs
 
 __all__ = ["Cluster"]
 
@@ -71,6 +73,7 @@ class Cluster:
         self._listener: Listener | None = None
         self._membership: Membership | None = None
         self._responder: _core.Responder | None = None
+        self._verbs = Verbs(config)
         self._plane: DataPlane | None = None
         self._plane_reason = ""
         self._shared: SharedIndex | None = None
@@ -95,6 +98,7 @@ class Cluster:
         self._token = load_token(
             config.cluster_token_file, loopback_only=is_loopback(self._address)
         )
+        await self._run(self._verbs.open)
         self._listener = Listener(
             self._token, {wire.CONTROL: self._serve_control, wire.INDEX: self._serve_index}
         )
@@ -122,13 +126,15 @@ class Cluster:
     async def attach(self, regions: Regions) -> None:
         """The index is there: share it."""
         self._regions = regions
-        if regions.store is not None and self._plane is None:
-            self._plane, self._plane_reason = await self._run(self._open_plane, regions)
+        rails: list[Rail] = []
+        if regions.store is not None:
+            self._plane, self._plane_reason, rails = await self._run(self._open_plane, regions)
         self._responder = await self._run(
             _core.Responder.start,
             regions.index,
             None if regions.store is None else regions.store.data_view(),
         )
+        await self._run(self._verbs.serve, self._responder, rails)  # before peers hear of it
         self._jobs = PullJobs(
             regions.index,
             self._pull,
@@ -174,9 +180,13 @@ class Cluster:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    def _open_plane(self, regions: Regions) -> tuple[DataPlane, str]:
+    def _open_plane(self, regions: Regions) -> tuple[DataPlane, str, list[Rail]]:
+        """Also the devices that peers read the slots through, if the plane has none of its own."""
         assert regions.store is not None
-        return open_plane(self._config, regions, self._address, self._dial_from_thread)
+        rails = self._verbs.open_rails(regions.store.data_view())
+        dial = self._dial_from_thread
+        plane, reason = open_plane(self._config, regions, self._address, dial, rails)
+        return plane, reason, rails if plane.name == "builtin" else []
 
     async def _await_members(self) -> None:
         """Hold readiness until enough nodes are there; after a while say what is missing."""
@@ -233,6 +243,8 @@ class Cluster:
             "registry_error": membership.last_error if membership is not None else "",
             "data_plane": self.data_plane,
             "data_plane_reason": self._plane_reason,
+            "slots_of_peers": [] if self._plane is None else self._plane.figures(),
+            "verbs": self._verbs.report(),
             "nodes": [
                 own_row(self.describe(), where),
                 *(peer_row(peer, 0 if shared is None else shared.digest) for peer in self._peers),

@@ -3,13 +3,16 @@
 """How a process comes to read its peers: a background thread makes the connections.
 
 Lookups use what is connected and never wait for more. For each live peer of the peer table the
-thread asks the own server to dial, tries shared memory by name, and takes the stream otherwise.
+thread tries shared memory, then RDMA, then a stream, which the own server dials, and takes the
+first that works; or only the one that the server's index_transport names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import socket
 import threading
 import time
 import weakref
@@ -17,9 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import _core
-from ..errors import RadixError, ServerNotReady
+from ..errors import RadixError
 from ..messages import Dial, Dialed, Lookups
 from ..rpc import ProtocolError, connect, exchange_descriptor
+from .rdma import open_device
 
 __all__ = ["Connections"]
 
@@ -30,7 +34,14 @@ _ADOPT_TIMEOUT_MS = 1000
 _DIAL_TIMEOUT_S = 3.0
 _FIRST_RETRY_S = 0.1
 _LAST_RETRY_S = 1.0
+_BETTER_S = 30.0  # how often a peer that is read over a stream is tried over RDMA
 _MAX_CONNECTIONS = 256
+_WHY = {
+    "shm": "its memory is on this machine",
+    "verbs": "RDMA to it works",
+    "tcp": "a stream to it works",
+}
+_ERRORS = (RadixError, TimeoutError, ValueError, OSError)
 
 
 @dataclass
@@ -40,6 +51,7 @@ class _Attempt:
     incarnation: int
     retry_s: float = _FIRST_RETRY_S
     due: float = 0.0
+    better_due: float = 0.0
     reason: str = ""
 
 
@@ -50,7 +62,8 @@ class Connections:
         """`path`: of the own server's control socket."""
         self.peers = _core.PeerIndex(index, lookups.timeout_us)
         self._path = path
-        self._transport = lookups.transport
+        self._lookups = lookups
+        self._device: _core.VerbsDevice | None = None
         self._attempts: dict[int, _Attempt] = {}
         self._stop = threading.Event()
         self._pid = os.getpid()
@@ -65,11 +78,16 @@ class Connections:
             self._thread.join(_DIAL_TIMEOUT_S)
 
     def figures(self) -> list[dict[str, object]]:
-        """One row for each peer: rank, transport, why, reads, bytes."""
+        """One row for each peer: rank, transport ("": none yet), why, reads, bytes."""
+        attempts = dict(self._attempts)
         rows = self.peers.connections()
         for row in rows:
-            attempt = self._attempts.get(row["rank"])
+            attempt = attempts.pop(row["rank"], None)
             row["why"] = attempt.reason if attempt is not None else ""
+        unread = {"transport": "", "suspect": True, "reads": 0, "bytes": 0}
+        for rank, attempt in attempts.items():
+            row = {"rank": rank, "incarnation": attempt.incarnation, "why": attempt.reason}
+            rows.append(row | unread)
         return rows
 
     # ------------------------------------------------------------ in the thread
@@ -84,13 +102,14 @@ class Connections:
             del self._attempts[rank]
             self.peers.drop(rank)
         for rank, incarnation in living.items():
-            have = connected.get(rank)
-            if have is not None and have["incarnation"] == incarnation:
-                continue
             attempt = self._attempts.get(rank)
             if attempt is None or attempt.incarnation != incarnation:
                 attempt = self._attempts[rank] = _Attempt(incarnation)
-            if now >= attempt.due and room > 0:
+            have = connected.get(rank)
+            if have is not None and have["incarnation"] == incarnation:
+                if have["transport"] == "tcp" and now >= attempt.better_due:
+                    self._connect_better(rank, attempt)
+            elif now >= attempt.due and room > 0:
                 room -= self._connect(rank, attempt)
 
     def _connect(self, rank: int, attempt: _Attempt) -> bool:
@@ -99,8 +118,9 @@ class Connections:
             attempt.reason = self._reach(rank, attempt.incarnation)
             attempt.retry_s = _FIRST_RETRY_S
             attempt.due = 0.0
+            attempt.better_due = time.monotonic() + _BETTER_S
             return True
-        except (RadixError, TimeoutError, ValueError, OSError) as error:
+        except _ERRORS as error:
             _log.debug("no way to read peer %d yet: %s", rank, error)
             attempt.reason = str(error)
             attempt.due = time.monotonic() + attempt.retry_s
@@ -113,24 +133,72 @@ class Connections:
             return "it is this node"
         if self.peers.take_back(rank, incarnation, _ADOPT_TIMEOUT_MS):
             return "it answers again"
+        return self._reach_over(self._transports(), rank, incarnation)
+
+    def _connect_better(self, rank: int, attempt: _Attempt) -> None:
+        """What kept a peer from being read over RDMA may be over."""
+        attempt.better_due = time.monotonic() + _BETTER_S
+        if "verbs" in self._transports():
+            with contextlib.suppress(*_ERRORS):  # the reason is known, and it is read meanwhile
+                attempt.reason = self._reach_over(("verbs",), rank, attempt.incarnation)
+
+    def _transports(self) -> tuple[str, ...]:
+        wanted = self._lookups.transport
+        if wanted != "auto":
+            return (wanted,)
+        return ("shm", "verbs", "tcp") if self._lookups.index_dev else ("shm", "tcp")
+
+    def _reach_over(self, transports: tuple[str, ...], rank: int, incarnation: int) -> str:
+        """The first that works. Returns why it is this one."""
+        passed_over: list[str] = []
+        index_name, stream = self._dial(rank, incarnation)
+        try:
+            for transport in transports:
+                if stream.fileno() < 0:  # the one before has used it up
+                    index_name, stream = self._dial(rank, incarnation)
+                try:
+                    self._adopt(transport, rank, incarnation, index_name, stream)
+                except _ERRORS as error:
+                    passed_over.append(f"not {transport}: {error}")
+                else:
+                    return "; ".join([_WHY[transport], *passed_over])
+        finally:
+            stream.close()
+        raise RadixError("; ".join(passed_over))
+
+    def _adopt(
+        self, transport: str, rank: int, incarnation: int, index_name: str, stream: socket.socket
+    ) -> None:
+        if transport == "shm":
+            self.peers.adopt_shm(rank, incarnation, index_name, _ADOPT_TIMEOUT_MS)
+        elif transport == "tcp":
+            self.peers.adopt_tcp(rank, incarnation, stream.detach(), _ADOPT_TIMEOUT_MS)
+        else:
+            device = self._opened_device()
+            try:
+                self.peers.adopt_verbs(
+                    rank, incarnation, stream.detach(), device, _ADOPT_TIMEOUT_MS
+                )
+            except _ERRORS:
+                self._device = None  # one that was reset must be opened anew
+                raise
+
+    def _opened_device(self) -> _core.VerbsDevice:
+        if self._device is None:
+            self._device = open_device(self._lookups.index_dev, self._lookups.gid_idx)
+            _log.info("peers are read through %s", self._device.describe())
+        return self._device
+
+    def _dial(self, rank: int, incarnation: int) -> tuple[str, socket.socket]:
+        """The name of the peer's index, and an index stream to the peer."""
         with connect(self._path, _DIAL_TIMEOUT_S) as control:
             reply, stream = exchange_descriptor(control, Dial(rank=rank), _DIAL_TIMEOUT_S)
         if not isinstance(reply, Dialed) or stream is None:
             raise ProtocolError(f"the radix-server answered {type(reply).__name__} to a dial")
-        with stream:
-            if reply.incarnation != incarnation:
-                raise RadixError(f"peer {rank} is in another life than the peer table says")
-            why = ""
-            if self._transport in ("auto", "shm"):
-                try:
-                    self.peers.adopt_shm(rank, incarnation, reply.index_name, _ADOPT_TIMEOUT_MS)
-                    return "its memory is on this machine"
-                except ServerNotReady as error:
-                    if self._transport == "shm":
-                        raise
-                    why = f"not shm: {error}"
-            self.peers.adopt_tcp(rank, incarnation, stream.detach(), _ADOPT_TIMEOUT_MS)
-            return why
+        if reply.incarnation != incarnation:
+            stream.close()
+            raise RadixError(f"peer {rank} is in another life than the peer table says")
+        return reply.index_name, stream
 
 
 def _run(owner: Callable[[], Connections | None], stop: threading.Event) -> None:

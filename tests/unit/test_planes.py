@@ -43,6 +43,7 @@ class Config:
     transfer_protocol: str = ""
     transfer_ip: str = ""
     transfer_port: int = 0
+    gid_idx: int = -1
 
 
 @pytest.fixture

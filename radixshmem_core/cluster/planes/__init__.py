@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...errors import RadixError
 from ...regions import Regions
 from . import builtin, mooncake, nixl
 from .base import DataPlane, PeerKey, PlaneConfig, PlaneMissing, Transfer
+from .rails import Rail
 
 __all__ = [
     "BACKENDS",
@@ -51,24 +52,26 @@ def open_plane(
     regions: Regions,
     address: str,
     dial: Callable[[int], socket.socket],
+    rails: Sequence[Rail] = (),
 ) -> tuple[DataPlane, str]:
     """The plane that config.transfer_backend names, and why it is this one.
 
     `auto` is the first usable one that starts. PlaneMissing, with the command that installs it, for
     one that is asked for and not here. Registering the slots for RDMA takes a while. The plane must
-    be closed before the store. `dial(rank)` gives an index stream to a peer, in any thread.
+    be closed before the store. `dial(rank)` gives an index stream to a peer, in any thread; `rails`
+    are those of `open_rails` for the slots of this store.
     """
     if config.transfer_backend != "auto":
         why = why_missing(config.transfer_backend)
         if why:
             raise PlaneMissing(f"transfer_backend is {config.transfer_backend}, but {why}")
-        return _open(config.transfer_backend, config, regions, address, dial), "asked for"
+        return _open(config.transfer_backend, config, regions, address, dial, rails), "asked for"
     passed_over: list[str] = []
     for backend in BACKENDS:
         why = why_missing(backend)
         if not why:
             try:
-                plane = _open(backend, config, regions, address, dial)
+                plane = _open(backend, config, regions, address, dial, rails)
             except RadixError as error:
                 _log.warning("the data plane %s does not start: %s", backend, error)
                 why = str(error)
@@ -84,6 +87,7 @@ def _open(
     regions: Regions,
     address: str,
     dial: Callable[[int], socket.socket],
+    rails: Sequence[Rail],
 ) -> DataPlane:
     store, identity = regions.store, regions.identity
     assert store is not None
@@ -92,4 +96,12 @@ def _open(
     if backend == "nixl":
         return nixl.NixlPlane(store, identity.hugepage_path, config, address)
     assert backend == "builtin", backend
-    return builtin.BuiltinPlane(regions.index, identity.name, store, identity.hugepage_path, dial)
+    return builtin.BuiltinPlane(
+        regions.index,
+        identity.name,
+        store,
+        identity.hugepage_path,
+        dial,
+        rails,
+        config.transfer_protocol,
+    )

@@ -19,7 +19,7 @@ All methods may be called from any thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -104,6 +104,9 @@ class DataPlane(Protocol):
         ValueError for a block outside of either; RadixError for a peer that is not connected.
         """
 
+    def figures(self) -> list[dict[str, Any]]:
+        """How peers are read, one row for each; [] where only the engine knows."""
+
     def close(self) -> None:
         """Stop. Transfers in flight have failed afterwards."""
 
@@ -121,6 +124,8 @@ class PlaneConfig(Protocol):
     def transfer_ip(self) -> str: ...
     @property
     def transfer_port(self) -> int: ...
+    @property
+    def gid_idx(self) -> int: ...
 
 
 class RemoteMemory(msgspec.Struct, frozen=True, array_like=True):

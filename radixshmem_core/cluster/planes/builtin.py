@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""The built-in data plane: slots are read the way indexes are, shared memory first, then streams.
+"""The built-in data plane: slots are read the way indexes are (ways.py), striped over all rails.
 
 A transfer is cut into pieces, which the readers of its peer take in turn: large ones flow over
 several at once. A reader that breaks is dropped, and its piece given to another one.
@@ -11,16 +11,19 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ... import _core
-from ...errors import RadixError, ServerNotReady
+from ...errors import RadixError
 from ...store import SlotStore
 from .base import Blocks, PeerKey, RemoteMemory, checked_blocks
-from .readers import Piece, PiecewiseTransfer, Reader, Readers
+from .rails import Rail
+from .readers import READERS, Piece, PiecewiseTransfer, Readers
+from .ways import Told, Ways
 
 __all__ = ["BuiltinPlane"]
 
@@ -28,14 +31,10 @@ _PIECE_BYTES = 4 << 20
 _MAX_READ_BYTES = 32 << 20  # a transport refuses more than twice that
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    """Where a server's slots are for whoever is on the same machine."""
-
-    index_name: str
-    incarnation: int
-    data_name: str
-    hugepage_path: str
-    nonce: int
+class _Peer(NamedTuple):
+    remote: RemoteMemory
+    ways: Ways
+    readers: Readers
 
 
 class BuiltinPlane:
@@ -50,13 +49,25 @@ class BuiltinPlane:
         store: SlotStore,
         hugepage_path: str,
         dial: Callable[[int], socket.socket],
+        rails: Sequence[Rail] = (),
+        protocol: str = "",
     ) -> None:
-        """`dial(rank)` gives an index stream to a peer, in any thread."""
-        own = _Metadata(index_name, index.incarnation, store.name, hugepage_path, store.nonce)
+        """`dial(rank)` gives an index stream to a peer, in any thread. `rails` are registered with
+        the slots; `protocol` "rdma" is them alone, "tcp" streams alone."""
+        if protocol == "rdma" and not rails:
+            raise RadixError(
+                "transfer_protocol is rdma, but the data plane builtin has no device; name those "
+                "to use with --transfer-dev"
+            )
+        numbers = tuple(rail.number for rail in rails)
+        own = Told(index_name, index.incarnation, store.name, hugepage_path, store.nonce, numbers)
+        self._rails = rails
+        self._protocol = protocol
+        self._limit = max(READERS, 2 * len(rails))
         self._own = RemoteMemory(self.name, 0, store.data_bytes, msgspec.msgpack.encode(own))
         self._memory = store.data_view()
         self._dial = dial
-        self._peers: dict[PeerKey, tuple[RemoteMemory, Readers]] = {}
+        self._peers: dict[PeerKey, _Peer] = {}
         self._guard = threading.Lock()
         self._forgotten: list[Readers] = []
         self._closed = False
@@ -68,18 +79,19 @@ class BuiltinPlane:
         """Remember where it is; readers are made with the first transfer."""
         remote = RemoteMemory.decode(self.name, metadata)
         try:
-            told = msgspec.msgpack.decode(remote.engine, type=_Metadata)
+            told = msgspec.msgpack.decode(remote.engine, type=Told)
         except msgspec.MsgspecError as error:
             raise RadixError(f"the metadata of rank {peer.rank} cannot be read: {error}") from None
         with self._guard:
             if self._closed:
                 raise RadixError("this data plane is closed")
             known = self._peers.get(peer)
-            if known is None or known[0] != remote:
+            if known is None or known.remote != remote:
                 self._forget(peer)
+                ways = Ways(told, self._protocol, self._rails, lambda: self._dial(peer.rank))
                 name = f"radix-server-slots-{peer.rank}"
-                readers = Readers(name, self._memory, lambda: self._open(peer.rank, told))
-                self._peers[peer] = remote, readers
+                readers = Readers(name, self._memory, ways.open, self._limit)
+                self._peers[peer] = _Peer(remote, ways, readers)
 
     def forget(self, peer: PeerKey) -> None:
         """Its transfers in flight fail."""
@@ -89,9 +101,9 @@ class BuiltinPlane:
     def _forget(self, peer: PeerKey) -> None:
         known = self._peers.pop(peer, None)
         if known is not None:
-            known[1].end()
+            known.readers.end()
             self._forgotten = [readers for readers in self._forgotten if readers.alive]
-            self._forgotten.append(known[1])
+            self._forgotten.append(known.readers)
 
     def read(
         self,
@@ -106,11 +118,10 @@ class BuiltinPlane:
             known = self._peers.get(peer)
         if known is None:
             raise RadixError(f"rank {peer.rank} is not connected to this data plane")
-        remote, readers = known
-        sizes = remote.data_bytes, self._own.data_bytes
+        sizes = known.remote.data_bytes, self._own.data_bytes
         pieces = list(_cut(checked_blocks(*sizes, remote_offsets, local_offsets, lengths)))
         transfer = PiecewiseTransfer(len(pieces))
-        readers.take([Piece(transfer, blocks) for blocks in pieces])
+        known.readers.take([Piece(transfer, blocks) for blocks in pieces])
         return transfer
 
     def close(self) -> None:
@@ -123,16 +134,11 @@ class BuiltinPlane:
         for readers in forgotten:
             readers.join()
 
-    def _open(self, rank: int, told: _Metadata) -> Reader:
-        try:
-            slots = _core.PeerSlots.shm(
-                told.index_name, told.incarnation, told.data_name, told.hugepage_path, told.nonce
-            )
-            return Reader(slots, None)
-        except ServerNotReady:
-            with self._dial(rank) as stream:
-                kept = stream.dup()
-                return Reader(_core.PeerSlots.tcp(stream.detach()), kept)
+    def figures(self) -> list[dict[str, Any]]:
+        """How the slots of each peer are read, and why not otherwise."""
+        with self._guard:
+            peers = list(self._peers.items())
+        return [{"rank": key.rank, **peer.ways.figures()} for key, peer in peers]
 
 
 def _cut(blocks: Blocks) -> Iterator[Blocks]:

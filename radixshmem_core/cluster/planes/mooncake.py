@@ -189,6 +189,9 @@ class MooncakePlane:
             self._submit(transfer, engine)
         return transfer
 
+    def figures(self) -> list[dict[str, Any]]:
+        return []
+
     def close(self) -> None:
         with self._lock:
             if self._closed:

@@ -150,6 +150,9 @@ class NixlPlane:
             self._changed.notify()
         return transfer
 
+    def figures(self) -> list[dict[str, Any]]:
+        return []
+
     def close(self) -> None:
         atexit.unregister(self.close)
         with self._changed:

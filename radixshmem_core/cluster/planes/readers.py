@@ -18,11 +18,11 @@ from ... import _core
 from ...errors import RadixError
 from .base import Blocks, TransferState
 
-__all__ = ["Piece", "PiecewiseTransfer", "Reader", "Readers"]
+__all__ = ["READERS", "Piece", "PiecewiseTransfer", "Reader", "Readers"]
 
 _log = logging.getLogger("radixshmem.server")
 
-_READERS = 4
+READERS = 4
 _IDLE_S = 30.0  # then a thread ends, and its connection with it
 _READ_TIMEOUT_MS = 30_000  # the caller's deadline is shorter; then the transfer ends late
 _TRIES = 2
@@ -66,6 +66,13 @@ class Reader:
     slots: _core.PeerSlots
     stream: socket.socket | None
 
+    def broke(self, error: str) -> None:
+        """A read has failed; the reader is closed next."""
+
+    def superseded(self) -> bool:
+        """Whether another one should be made instead."""
+        return False
+
     def break_off(self) -> None:
         if self.stream is not None:
             with contextlib.suppress(OSError):
@@ -79,11 +86,18 @@ class Reader:
 class Readers:
     """Made as pieces come, up to a few; gone when there are none for a while."""
 
-    def __init__(self, name: str, memory: memoryview, open_reader: Callable[[], Reader]) -> None:
+    def __init__(
+        self,
+        name: str,
+        memory: memoryview,
+        open_reader: Callable[[], Reader],
+        limit: int = READERS,
+    ) -> None:
         """`open_reader` is called in threads of this object; `memory` is where blocks go."""
         self._name = name
         self._memory = memory
         self._open = open_reader
+        self._limit = limit
         self._changed = threading.Condition()  # guards the others
         self._pieces: collections.deque[Piece] = collections.deque()
         self._threads: set[threading.Thread] = set()
@@ -102,7 +116,7 @@ class Readers:
                 raise RadixError(f"{self._name}: the peer was forgotten meanwhile")
             self._pieces.extend(pieces)
             missing = len(self._pieces) - self._idle
-            for _ in range(min(missing, _READERS - len(self._threads))):
+            for _ in range(min(missing, self._limit - len(self._threads))):
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._threads.add(thread)
                 thread.start()
@@ -132,7 +146,7 @@ class Readers:
                 error = "" if piece.transfer.error else self._read(piece)
                 if error:
                     _log.info("%s: a reader is dropped: %s", self._name, error)
-                    self._drop()
+                    self._drop(error)
                     if self._again(piece):
                         continue
                 piece.transfer.piece_over(error)
@@ -167,6 +181,9 @@ class Readers:
     def _reader(self) -> Reader:
         me = threading.get_ident()
         reader = self._readers.get(me)
+        if reader is not None and reader.superseded():
+            self._drop()
+            reader = None
         if reader is None:
             reader = self._open()
             with self._changed:
@@ -175,10 +192,12 @@ class Readers:
                     reader.break_off()
         return reader
 
-    def _drop(self) -> None:
+    def _drop(self, error: str = "") -> None:
         with self._changed:
             reader = self._readers.pop(threading.get_ident(), None)
         if reader is not None:
+            if error:
+                reader.broke(error)
             reader.close()
 
     def _again(self, piece: Piece) -> bool:

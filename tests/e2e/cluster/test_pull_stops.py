@@ -25,6 +25,7 @@ class Scene:
     def __init__(self, made: Cluster, planes: dict[str, GatedPlane]) -> None:
         self._made = made
         self.b = made.start(9)
+        eventually(lambda: self.b.server.name in planes, "the data plane is open")
         self.plane = planes[self.b.server.name]
         self.owners: list[PeerProcess] = []
 
@@ -75,11 +76,11 @@ def scene(
 
 
 def refuse_shared_memory(patch: pytest.MonkeyPatch) -> None:
-    from radixshmem_core.cluster.planes import builtin
+    from radixshmem_core.cluster.planes import ways
     from radixshmem_core.errors import ServerNotReady
 
     class StreamsOnly:
-        tcp = staticmethod(builtin._core.PeerSlots.tcp)
+        tcp = staticmethod(ways._core.PeerSlots.tcp)
 
         @staticmethod
         def shm(*told: object) -> None:
@@ -88,7 +89,7 @@ def refuse_shared_memory(patch: pytest.MonkeyPatch) -> None:
     class Core:
         PeerSlots = StreamsOnly
 
-    patch.setattr(builtin, "_core", Core)
+    patch.setattr(ways, "_core", Core)
 
 
 def leave_nothing(prefix: str) -> None:

@@ -43,6 +43,7 @@ class Config:
     transfer_dev: tuple[str, ...] = ()
     transfer_ip: str = ""
     transfer_port: int = 0
+    gid_idx: int = -1
 
 
 @functools.lru_cache(3)
