@@ -8,8 +8,9 @@
 #
 # The machine sees the host's files at the same paths and runs what was built here; what it writes
 # is lost. It has device rxe0 with the addresses 10.77.0.1 to .4 (GID 1 to 4), loopback, and no
-# other network; RADIX_TEST_RDMA_DEVICE names the device. Kernel, QEMU and RDMA libraries are
-# Debian packages, unpacked once (about 100 MB) under build/rdma_vm, never installed.
+# other network; RADIX_TEST_RDMA_DEVICE names the device, RADIX_TEST_RDMA_LINK its interface. Kernel,
+# QEMU and RDMA libraries are Debian packages, unpacked once (about 100 MB) under build/rdma_vm,
+# never installed.
 # Exit status: the command's; 77: there can be no machine here (it says why); 97: it did not come
 # up; 124: time limit.
 set -euo pipefail
@@ -27,7 +28,7 @@ while getopts t:m: option; do
   esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '5,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '5,17s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 skip() {
   echo "no RDMA machine: $1" >&2
@@ -74,7 +75,7 @@ program() {
 write_boot_script() {
   {
     echo '#!/bin/bash'
-    echo "export PATH=$(printf %q "$PATH") HOME=/root TERM=dumb RADIX_TEST_RDMA_DEVICE=rxe0 PYTHONDONTWRITEBYTECODE=1"
+    echo "export PATH=$(printf %q "$PATH") HOME=/root TERM=dumb RADIX_TEST_RDMA_DEVICE=rxe0 RADIX_TEST_RDMA_LINK=dummy0 PYTHONDONTWRITEBYTECODE=1"
     echo 'ip link set lo up'
     echo 'ip link add dummy0 type dummy && ip link set dummy0 mtu 4200 up'
     echo 'for i in 1 2 3 4; do ip addr add 10.77.0.$i/24 dev dummy0; done'
