@@ -189,8 +189,8 @@ def node_table(report: dict[str, Any]) -> Table:
 
 
 def cluster_table(report: dict[str, Any]) -> Table:
-    """What a server knows of its cluster, and what it does there. How peers are read is not here:
-    each client reads them itself, see RadixClient.peer_connections."""
+    """What a server knows of its cluster, and what it does there. How peers' indexes are read is
+    not here: each client reads them itself, see RadixClient.peer_connections."""
     table = _table("cluster", "", "", text_columns=(0, 1))
     table.add_row("node", f"{report['node']}, rank {report['rank']}, {report['address']}")
     failure = report["registry_error"]
@@ -199,12 +199,23 @@ def cluster_table(report: dict[str, Any]) -> Table:
     table.add_row("members", ", ".join(f"{count} {state}" for state, count in states.items()))
     if report["data_plane"]:
         table.add_row("data plane", f"{report['data_plane']} ({report['data_plane_reason']})")
+    for row in report["slots_of_peers"]:
+        table.add_row(f"slots of rank {row['rank']}", escape(_readers(row)))
+    served = report["verbs"]
+    if served["devices"] or served["error"]:
+        text = served["error"] or "; ".join(served["devices"])
+        table.add_row("read over RDMA", escape(text))
     if "directory" in report:
         table.add_row("reset epoch", str(report["epoch"]))
         for part in ("directory", "leases", "pulls"):
             figures = [f"{key} {value:,}" for key, value in report[part].items() if value]
             table.add_row(part, ", ".join(figures) or "-")
     return table
+
+
+def _readers(row: dict[str, Any]) -> str:
+    used = [f"{count} x {name}" for name, count in row["readers"].items()]
+    return ", ".join(used or ["not read now"]) + (f" ({row['why']})" if row["why"] else "")
 
 
 def _difference(own: dict[str, Any], other: dict[str, Any]) -> str:

@@ -75,6 +75,8 @@ def test_status_shows_the_cluster(pair: Cluster, run: Callable[..., str]) -> Non
     assert "members 1 self, 1 live" in text
     assert "builtin" in text
     assert "pulled_blocks 20" in text
+    assert "slots of rank 0 1 x shm" in text
+    assert "read over RDMA" not in text
     assert "granted 1" in " ".join(run("status", a.server.name).split())
     report = json.loads(run("status", b.server.name, "--json"))["cluster"]
     assert report["pulls"]["pulled_blocks"] == 20

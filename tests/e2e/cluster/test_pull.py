@@ -13,10 +13,11 @@ from e2e.cluster.nodes import Cluster, cluster
 
 @pytest.fixture(params=["shm", "tcp"])
 def pair(request: pytest.FixtureRequest, region_name: str, tmp_path: Path) -> Iterator[Cluster]:
-    """Two nodes whose indexes are read over one transport."""
+    """Two nodes whose indexes and slots are read over one transport."""
     with cluster(region_name, tmp_path) as made:
         for number in range(2):
-            made.start(number, index_transport=request.param)
+            protocol = {"tcp": "tcp"}.get(request.param, "")
+            made.start(number, index_transport=request.param, transfer_protocol=protocol)
         made.settle()
         yield made
 
@@ -38,6 +39,10 @@ def test_a_path_of_one_node_is_found_and_pulled_by_the_other(pair: Cluster) -> N
     assert (result.common_hit, result.remote_blocks, result.source_rank) == (100, 100, a.rank)
     assert b.wrong(path, result.full_slots) == 0
     result.finalize()
+    transports = {row["rank"]: row["transport"] for row in b.client.peer_connections()}
+    [slots] = b.server.status()["cluster"]["slots_of_peers"]
+    assert transports == {b.rank: "shm", a.rank: slots["readers"].popitem()[0]}
+    assert slots["why"] == ""
     fragments = b.client.query(path, local_only=True).full_fragments
     assert [(rank, len(slots)) for rank, _, slots in fragments] == [(b.rank, 100)]
     assert b.client.pull_async(path, lock=False).wait(10).source_rank == b.rank
