@@ -342,6 +342,8 @@ class PeerIndex:
         """(rank, incarnation) of all that may be read, this node included."""
     def connections(self) -> list[dict[str, Any]]:
         """rank, incarnation, transport, suspect, reads, bytes."""
+    def wanted(self) -> list[int]:
+        """The ranks of live peers that lookups had to do without since the last call."""
     def figures(self) -> dict[str, Any]:
         """Totals of the lookups of this process."""
     def adopt_own(self, rank: int, incarnation: int, timeout_ms: int) -> bool:

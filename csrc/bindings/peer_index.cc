@@ -159,6 +159,7 @@ void bind_peer_index(py::module_& module) {
       .def("candidates", &candidates, py::arg("hashes"), py::arg("mask"), py::arg("local_hit"))
       .def("living", &living)
       .def("connections", &connections)
+      .def("wanted", &PeerIndex::wanted)
       .def("figures", &figures);
   bind_readers(type);
 }

@@ -70,6 +70,11 @@ std::vector<PeerConnection> PeerIndex::connections() const {
   return call ? peers_.connections() : std::vector<PeerConnection>();
 }
 
+std::vector<Rank> PeerIndex::wanted() {
+  const Session::Call call(*session_);
+  return call ? peers_.wanted() : std::vector<Rank>();
+}
+
 Result<bool> PeerIndex::adopt_own(const Life& life, Deadline deadline) {
   std::string name;
   {

@@ -52,6 +52,8 @@ class PeerIndex final {
   Result<std::vector<Life>> living() const;
   // Returns: nothing after the session was closed.
   [[nodiscard]] std::vector<PeerConnection> connections() const;
+  // Returns: the live peers that lookups had to do without since the last call.
+  [[nodiscard]] std::vector<Rank> wanted();
 
   // A reader of the own memory, when `life` is this node's. Returns: whether it is.
   Result<bool> adopt_own(const Life& life, Deadline deadline);

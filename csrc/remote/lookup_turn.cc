@@ -73,8 +73,10 @@ const PeerInfo* LookupTurn::readable(Rank rank) {
   if (rank >= kMaxPeers) return nullptr;
   Known& peer = known(rank);
   if (peer.reader != nullptr) return &peer.info;
-  if (!peer.skipped) ++figures_.skipped_peers;
+  if (peer.skipped) return nullptr;
   peer.skipped = true;
+  ++figures_.skipped_peers;
+  peers_.peers_[rank].wanted = peer.live;
   return nullptr;
 }
 

@@ -75,7 +75,7 @@ Result<> PeerSet::adopt(Rank rank, std::uint64_t incarnation, std::unique_ptr<Pe
   HeaderLine line;
   if (auto read = read_header_line(*reader, rank, line, deadline); !read) return read;
   if (auto checked = check_header_line(line, rank, incarnation); !checked) return checked;
-  Peer peer{std::move(reader), incarnation, suspect_until, 0, 0};
+  Peer peer{std::move(reader), incarnation, suspect_until};
   {
     const std::lock_guard guard(mutex_);
     std::swap(peers_[rank], peer);
@@ -101,6 +101,15 @@ std::vector<PeerConnection> PeerSet::connections() const {
     if (!peer.reader) continue;
     out.push_back(
         {rank, peer.incarnation, peer.reader->kind(), !trusted(rank), peer.reads, peer.bytes});
+  }
+  return out;
+}
+
+std::vector<Rank> PeerSet::wanted() {
+  std::vector<Rank> out;
+  const std::lock_guard guard(mutex_);
+  for (Rank rank = 0; rank < kMaxPeers; ++rank) {
+    if (std::exchange(peers_[rank].wanted, false)) out.push_back(rank);
   }
   return out;
 }

@@ -58,6 +58,8 @@ class PeerSet final {
   // Takes the reader out, to adopt it again. Returns: nullptr if there is none.
   [[nodiscard]] std::unique_ptr<PeerReader> take(Rank rank) noexcept;
   [[nodiscard]] std::vector<PeerConnection> connections() const;
+  // Returns: the live peers that lookups had to do without since the last call.
+  [[nodiscard]] std::vector<Rank> wanted();
 
   [[nodiscard]] const PeerTable& table() const noexcept { return table_; }
 
@@ -70,6 +72,7 @@ class PeerSet final {
     std::uint64_t suspect_until = 0;  // what the table said when the reader was adopted
     std::uint64_t reads = 0;
     std::uint64_t bytes = 0;
+    bool wanted = false;
   };
 
   // The rest requires the mutex.

@@ -4,7 +4,9 @@
 
 Lookups use what is connected and never wait for more. For each live peer of the peer table the
 thread tries shared memory, then RDMA, then a stream, which the own server dials, and takes the
-first that works; or only the one that the server's index_transport names.
+first that works; or only the one that the server's index_transport names. Queue pairs that are idle
+are closed, and so is the least used connection where there are too many; whom a lookup lacked is
+connected next.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .. import _core
 from ..errors import RadixError
@@ -36,6 +39,8 @@ _FIRST_RETRY_S = 0.1
 _LAST_RETRY_S = 1.0
 _BETTER_S = 30.0  # how often a peer that is read over a stream is tried over RDMA
 _MAX_CONNECTIONS = 256
+_IDLE_S = 600.0  # a queue pair that is not used for so long is closed
+_IN_USE_S = 1.0  # who was read in that time does not make room for another peer
 _WHY = {
     "shm": "its memory is on this machine",
     "verbs": "RDMA to it works",
@@ -53,6 +58,9 @@ class _Attempt:
     due: float = 0.0
     better_due: float = 0.0
     reason: str = ""
+    reads: int = 0
+    used: float = 0.0  # when reads were seen to rise
+    closed: bool = False  # until a lookup wants it
 
 
 class Connections:
@@ -97,11 +105,14 @@ class Connections:
         now = time.monotonic()
         connected = {row["rank"]: row for row in self.peers.connections() if not row["suspect"]}
         living = dict(self.peers.living())
+        wanted = set(self.peers.wanted())
+        self._see_use(connected, now)
         room = _MAX_CONNECTIONS - len(connected)
         for rank in set(self._attempts) - set(living):
             del self._attempts[rank]
+            connected.pop(rank, None)
             self.peers.drop(rank)
-        for rank, incarnation in living.items():
+        for rank, incarnation in sorted(living.items(), key=lambda life: life[0] not in wanted):
             attempt = self._attempts.get(rank)
             if attempt is None or attempt.incarnation != incarnation:
                 attempt = self._attempts[rank] = _Attempt(incarnation)
@@ -109,15 +120,45 @@ class Connections:
             if have is not None and have["incarnation"] == incarnation:
                 if have["transport"] == "tcp" and now >= attempt.better_due:
                     self._connect_better(rank, attempt)
-            elif now >= attempt.due and room > 0:
-                room -= self._connect(rank, attempt)
+            elif now < attempt.due or (attempt.closed and rank not in wanted):
+                continue
+            elif room > 0 or (rank in wanted and self._make_room(connected, now)):
+                room = max(0, room - self._connect(rank, attempt))
+
+    def _see_use(self, connected: dict[int, dict[str, Any]], now: float) -> None:
+        """Note who was read; close queue pairs that nobody needs."""
+        for rank, row in list(connected.items()):
+            attempt = self._attempts.get(rank)
+            if attempt is None:
+                continue
+            if attempt.used == 0.0 or row["reads"] != attempt.reads:
+                attempt.reads, attempt.used = row["reads"], now
+            elif row["transport"] == "verbs" and now - attempt.used > _IDLE_S:
+                self._close(rank, attempt, "it was idle")
+                del connected[rank]
+
+    def _make_room(self, connected: dict[int, dict[str, Any]], now: float) -> bool:
+        """Close the connection that was not used for longest. Returns whether one was."""
+        rank = min(connected, key=lambda r: self._attempts[r].used)
+        attempt = self._attempts[rank]
+        if now - attempt.used < _IN_USE_S:
+            return False
+        self._close(rank, attempt, "others are read more")
+        del connected[rank]
+        return True
+
+    def _close(self, rank: int, attempt: _Attempt, reason: str) -> None:
+        self.peers.drop(rank)
+        attempt.closed, attempt.used = True, 0.0
+        attempt.reason = f"closed, {reason}; the next lookup that lacks it brings it back"
 
     def _connect(self, rank: int, attempt: _Attempt) -> bool:
         """Whether it succeeded."""
         try:
             attempt.reason = self._reach(rank, attempt.incarnation)
             attempt.retry_s = _FIRST_RETRY_S
-            attempt.due = 0.0
+            attempt.due = attempt.used = 0.0
+            attempt.closed = False
             attempt.better_due = time.monotonic() + _BETTER_S
             return True
         except _ERRORS as error:

@@ -275,6 +275,22 @@ TEST_F(LookupTest, APeerThatIsNotConnectedCostsItsPartOnly) {
   EXPECT_EQ(hit.figures.skipped_peers, 2u);
 }
 
+TEST_F(LookupTest, WhoWasLackedIsTold) {
+  start(3);
+  const Path path = make_path(26, 512);
+  cluster().put(1, path);
+  cluster().publish_all();
+  PeerSet& peers = cluster().node(0).peers;
+  EXPECT_TRUE(peers.wanted().empty());
+  peers.drop(2);
+  (void)cluster().find(0, path);
+  EXPECT_EQ(peers.wanted(), std::vector<Rank>{2});
+  EXPECT_TRUE(peers.wanted().empty()) << "once";
+  change_info(2, [](PeerInfo& info) { info.state = PeerState::kGone; });
+  (void)cluster().find(0, path);
+  EXPECT_TRUE(peers.wanted().empty()) << "it is not live";
+}
+
 TEST_F(LookupTest, ASegmentThatMovedIsFoundThroughTheTable) {
   start(2);
   const Path path = make_path(14, 40);

@@ -32,7 +32,10 @@ class Peers:
 
     def connections(self) -> list[dict[str, Any]]:
         row = {"rank": RANK, "incarnation": LIFE, "transport": self.transport, "suspect": False}
-        return [row] if self.transport else []
+        return [row | {"reads": 0}] if self.transport else []
+
+    def wanted(self) -> list[int]:
+        return []
 
     def adopt_own(self, *_: Any) -> bool:
         return False
@@ -185,3 +188,89 @@ def test_an_index_that_is_closed_ends_the_thread(begin: Begin) -> None:
 
     peers.living = closed  # type: ignore[method-assign]
     eventually(lambda: not made._thread.is_alive(), "the thread has ended")
+
+
+class ManyPeers(Peers):
+    """Peers 0, 1, ... that all transports reach."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(set())
+        self.reads: dict[int, int] = {}  # by rank, of those that are connected
+        self.lacked: list[int] = []
+        self.count = count
+
+    def living(self) -> list[tuple[int, int]]:
+        return [(rank, LIFE) for rank in range(self.count)]
+
+    def connections(self) -> list[dict[str, Any]]:
+        row = {"incarnation": LIFE, "transport": "verbs", "suspect": False}
+        return [row | {"rank": rank, "reads": reads} for rank, reads in self.reads.items()]
+
+    def wanted(self) -> list[int]:
+        lacked, self.lacked = self.lacked, []
+        return lacked
+
+    def drop(self, rank: int) -> None:
+        self.reads.pop(rank, None)
+
+    def adopt_own(self, rank: int, *_: Any) -> bool:
+        self.reads[rank] = 0
+        return True
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Connections, ManyPeers]]:
+    """Their clock stands; nothing looks unless the test does."""
+    peers = ManyPeers(3)
+    monkeypatch.setattr(connections._core, "PeerIndex", lambda *_: peers)
+    monkeypatch.setattr(connections, "_run", lambda *_: None)
+    monkeypatch.setattr(connections, "_MAX_CONNECTIONS", 2)
+    lookups = Lookups(transport="auto", timeout_us=0, index_dev="", gid_idx=-1)
+    made = Connections(None, "/no.sock", lookups)  # type: ignore[arg-type]
+    yield made, peers
+    made.close()
+
+
+def at(monkeypatch: pytest.MonkeyPatch, now: float) -> None:
+    monkeypatch.setattr(connections.time, "monotonic", lambda: now)
+
+
+def test_who_is_wanted_takes_the_place_of_the_least_used(
+    many: tuple[Connections, ManyPeers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, peers = many
+    for now in (100.0, 101.0):
+        at(monkeypatch, now)
+        made.look()
+    assert set(peers.reads) == {0, 1}
+    peers.reads[0] += 1
+    for now in (103.0, 103.5):  # nobody wants 2
+        at(monkeypatch, now)
+        made.look()
+    assert set(peers.reads) == {0, 1}
+    peers.lacked = [2]
+    made.look()
+    assert set(peers.reads) == {0, 2}
+    at(monkeypatch, 103.9)
+    peers.lacked = [1]  # both were read a moment ago
+    made.look()
+    assert set(peers.reads) == {0, 2}
+
+
+def test_an_idle_queue_pair_is_closed_until_a_lookup_wants_it(
+    many: tuple[Connections, ManyPeers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, peers = many
+    peers.count = 2
+    for now in (100.0, 101.0):
+        at(monkeypatch, now)
+        made.look()
+    peers.reads[1] += 1
+    for now in (500.0, 800.0, 801.0):
+        at(monkeypatch, now)
+        made.look()
+    assert set(peers.reads) == {1}
+    assert "idle" in str(next(row["why"] for row in made.figures() if row["rank"] == 0))
+    peers.lacked = [0]
+    made.look()
+    assert set(peers.reads) == {0, 1}
