@@ -345,7 +345,7 @@ class PeerIndex:
     def wanted(self) -> list[int]:
         """The ranks of live peers that lookups had to do without since the last call."""
     def figures(self) -> dict[str, Any]:
-        """Totals of the lookups of this process."""
+        """Totals of the lookups of this process, and how long one waits for a peer now."""
     def adopt_own(self, rank: int, incarnation: int, timeout_ms: int) -> bool:
         """Read the own memory, if `rank` is the own one; returns whether it is."""
     def adopt_shm(self, rank: int, incarnation: int, index_name: str, timeout_ms: int) -> None:

@@ -94,6 +94,7 @@ py::dict figures(const PeerIndex& self) {
   out["skipped_peers"] = totals.sums.skipped_peers;
   out["timeouts"] = totals.sums.timeouts;
   out["failures"] = totals.sums.failures;
+  out["timeout_us"] = self.timeout().count();
   return out;
 }
 

@@ -66,11 +66,12 @@ class PeerIndex final {
   // Nothing when this node is in no cluster.
   Result<std::optional<RemoteHit>> lookup(std::span<const BlockHash> hashes, std::uint32_t mask,
                                           Position local_hit, bool directory_only);
+  // Returns: how long a round of a lookup waits now.
+  [[nodiscard]] std::chrono::microseconds timeout() const;
   [[nodiscard]] LookupTotals totals() const;
   [[nodiscard]] Session& session() const noexcept { return *session_; }
 
  private:
-  [[nodiscard]] std::chrono::microseconds timeout() const;
   void look_for_streams();
   void add(const RemoteHit& found, Position local_hit);
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from e2e.cluster.nodes import Cluster, cluster
+from e2e.harness import eventually
 
 
 @pytest.fixture(params=["shm", "tcp"])
@@ -46,6 +47,16 @@ def test_a_path_of_one_node_is_found_and_pulled_by_the_other(pair: Cluster) -> N
     fragments = b.client.query(path, local_only=True).full_fragments
     assert [(rank, len(slots)) for rank, _, slots in fragments] == [(b.rank, 100)]
     assert b.client.pull_async(path, lock=False).wait(10).source_rank == b.rank
+
+
+def test_a_lookup_waits_longer_while_a_peer_is_read_over_a_stream(pair: Cluster) -> None:
+    a, b = pair.nodes
+    [transport] = {row["transport"] for row in b.client.peer_connections() if row["rank"] == a.rank}
+    waits = {"shm": 2_000, "tcp": 20_000}[transport]
+    assert b.client.lookup_figures()["timeout_us"] == waits
+    pair.stop(a)
+    eventually(lambda: len(b.client.peer_connections()) == 1, "the peer is gone")
+    eventually(lambda: b.client.lookup_figures()["timeout_us"] == 2_000, "as before")
 
 
 def test_only_the_tail_behind_a_local_head_is_fetched(pair: Cluster) -> None:
