@@ -197,17 +197,23 @@ class RadixShmemManager(base.OffloadingManager):
         if not request.pulled:
             request.pulled = True
             request.pull = Pull(self._client, words, self._mask, self._pull_timeout_ms)
-        result: Found | None = None
-        if request.pull is not None and not request.pull.runs():
-            pull, request.pull = request.pull, None
+        pull = request.pull
+        if pull is not None and not pull.runs():
+            request.pull = None
             result = pull.result()
-            if result is None:
-                self.figures.failed_pulls += 1
-            else:
-                self.figures.pulled_blocks += result.common_hit - pull.local_hit
-        if result is None:
-            result = self._client.query(words, self._mask, local_only=True, lock=True)
-        return result
+            self._count_pull(pull, 0 if result is None else result.common_hit)
+            if result is not None:
+                return result
+            pull = None
+        found = self._client.query(words, self._mask, local_only=True, lock=True)
+        if pull is not None and found.common_hit >= pull.planned_hit:  # there before it is told
+            request.give_up_pull()
+            self._count_pull(pull, found.common_hit)
+        return found
+
+    def _count_pull(self, pull: Pull, hit: int) -> None:
+        self.figures.failed_pulls += hit < pull.planned_hit
+        self.figures.pulled_blocks += max(hit - pull.local_hit, 0)
 
     def _slots_by_key(self, path: RequestPath, found: Found) -> dict[bytes, int]:
         end = found.common_hit

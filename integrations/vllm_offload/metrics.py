@@ -41,7 +41,7 @@ class Figures:
     short_allocations: int = _counter("Stores that got fewer slots than they asked for.")
     lost_blocks: int = _counter("Blocks that were copied, and then not taken into the index.")
     pulled_blocks: int = _counter("Blocks that were fetched from other nodes for this engine.")
-    failed_pulls: int = _counter("Fetches from other nodes that failed or did not end in time.")
+    failed_pulls: int = _counter("Fetches that brought less than another node had, or did not end.")
     lost_servers: int = _counter("Times that radix-server was found closed or replaced.")
 
 

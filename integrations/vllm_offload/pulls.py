@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from radixshmem import RadixClient, RadixError
+from radixshmem import PullResult, RadixClient, RadixError
 
 __all__ = ["Pull"]
 
@@ -44,7 +43,7 @@ class Pull:
     def runs(self) -> bool:
         return not self._job.done() and time.monotonic() < self._give_up_at
 
-    def result(self) -> Any:
+    def result(self) -> PullResult | None:
         """A pinned PullResult, or None. It must not run any more."""
         why: object = "it did not end in time"
         if self._job.done():

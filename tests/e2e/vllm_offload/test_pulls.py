@@ -171,6 +171,29 @@ def test_what_arrived_of_a_fetch_is_used(
     assert engine.manager.figures.pulled_blocks - before == 3
 
 
+def test_what_has_arrived_is_used_before_the_end_is_told(
+    engine: Engine, steps: Steps, pulling: tuple[str, FakeJob], peer: Peer, want: list[list[int]]
+) -> None:
+    before = engine.manager.figures.pulled_blocks
+    name, job = pulling
+    peer.arrive(peer.words, 0, 10)
+    assert steps.finish(name) == (want[0], 10 * BLOCK)
+    assert job.cancelled
+    assert engine.manager.figures.pulled_blocks - before == 10
+
+
+def test_a_fetch_that_ends_with_what_is_local_has_failed(
+    engine: Engine, steps: Steps, pulling: tuple[str, FakeJob], want: list[list[int]]
+) -> None:
+    """As a PullJob ends when no peer could give anything: it raises nothing."""
+    figures = engine.manager.figures
+    before = figures.failed_pulls, figures.pulled_blocks
+    name, job = pulling
+    job.arrive(0)
+    assert steps.finish(name) == (want[0], 0)
+    assert (figures.failed_pulls, figures.pulled_blocks) == (before[0] + 1, before[1])
+
+
 @pytest.mark.parametrize(
     "error", [RadixError("the peer is gone"), RuntimeError("cancelled"), TimeoutError("too late")]
 )
