@@ -50,13 +50,14 @@ def reference() -> Reference:
 
 @pytest.fixture
 def start_engine(region_name: str) -> Iterator[Callable[..., Engine]]:
-    """Starts engines on the server of this test, one at a time; the last is closed at its end."""
+    """Starts engines on a server, that of this test if none is named, one at a time; the last is
+    closed at its end."""
     running: list[Engine] = []
 
-    def start(model: str, **options: Any) -> Engine:
+    def start(model: str, server: str = region_name, **options: Any) -> Engine:
         while running:
             running.pop().close()
-        running.append(Engine(model, region_name, **options))
+        running.append(Engine(model, server, **options))
         return running[0]
 
     yield start
