@@ -31,8 +31,10 @@ def prompt(seed: int, pages: int, more: int = 4) -> list[int]:
 class Node:
     """A radix-server that comes and goes, and one that looks at its index."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *flags: str) -> None:
+        """`flags`: more ones of its radix-server."""
         self.name = name
+        self._flags = flags
         self._server: ServerProcess | None = None
         self._client: RadixClient | None = None
 
@@ -43,7 +45,7 @@ class Node:
     def start(self, data_bytes: str = "16M", *, expect: str = "waiting") -> None:
         """`expect`: "waiting" for a geometry, or "adopted", what engines kept alive."""
         assert self._server is None
-        self._server = ServerProcess(self.name, "--data-bytes", data_bytes)
+        self._server = ServerProcess(self.name, "--data-bytes", data_bytes, *self._flags)
         self._server.event(expect)
 
     def kill(self) -> None:
