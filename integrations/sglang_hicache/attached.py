@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from radixshmem import RadixClient
+from radixshmem import COMPONENT_MASK_FULL, RadixClient
 
 from .connection import Connection
 from .engine import window_pages
@@ -43,6 +45,11 @@ class Attached:
         slots = geometry(config, self.parts, settings, window)
         hint = _PIPELINE_HINT if config.pp_size > 1 else ""
         self.connection = Connection(settings, slots, hint)
+
+    def trailing_mask(self, pools: Iterable[str]) -> int:
+        """For queries of FULL blocks with the last pages of those of these pools that have them."""
+        masks = (self.trailing[name].mask for name in pools if name in self.trailing)
+        return functools.reduce(operator.or_, masks, COMPONENT_MASK_FULL)
 
     def settle(self, client: RadixClient, path: Keys, first: int) -> None:
         """The blocks path[first:] are in the index now."""

@@ -65,6 +65,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         """ValueError for wrong options. `kwargs` is given to a backend that was made by name."""
         self._config = storage_config
         self._settings = Settings.of(storage_config.extra_config)
+        self._local_only = self._settings.pull_timeout_ms == 0
         self._paths = Paths(rank_salt(storage_config))
         self._meter = Meter()
         self._pools: dict[str, Any] = {}
@@ -154,7 +155,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
 
         def ask(attached: Attached, client: RadixClient) -> int:
             path, first = self._paths.asked(keys, extra_info)
-            return max(client.query(path).common_hit - first, 0)
+            return max(client.query(path, local_only=self._local_only).common_hit - first, 0)
 
         return self._attempt(0, ask)
 
@@ -168,11 +169,14 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
 
         def ask(attached: Attached, client: RadixClient) -> PoolTransferResult:
             path, first = self._paths.asked(keys, extra_info)
-            pages = max(client.query(path).common_hit - first, 0)
+            pages = max(client.query(path, local_only=self._local_only).common_hit - first, 0)
             restorable = list(range(1, pages + 1))
             hits: dict[str, int] = {PoolName.KV: pages} if pages else {}
-            for transfer in pool_transfers or []:
-                good = self._restorable(attached, client, transfer, path, first, pages)
+            transfers = pool_transfers or []
+            mask = attached.trailing_mask(each.name for each in transfers)
+            deepest = client.query(path, mask, local_only=self._local_only).common_hit - first
+            for transfer in transfers:
+                good = self._restorable(attached, client, transfer, path, first, pages, deepest)
                 if good:
                     hits[transfer.name] = good[-1]
                 restorable = sorted(set(restorable).intersection(good))
@@ -188,8 +192,10 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         path: Keys,
         first: int,
         pages: int,
+        deepest: int,
     ) -> list[int]:
-        """Numbers of leading pages for which this pool has what it needs, ascending."""
+        """Numbers of leading pages for which this pool has what it needs, ascending; on peers it
+        is known of one number only, `deepest`."""
         part = attached.parts.of(transfer.name)
         if not pages or part is None:
             return []
@@ -197,6 +203,8 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         if trailing is not None and transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
             needed = max(1, len(transfer.keys or ()))
             ok = trailing.restorable(client, path, first, pages, needed)
+            if 0 < deepest <= pages and needed <= trailing.window:
+                ok[deepest - 1] = True
             return [int(length) + 1 for length in ok.nonzero()[0]]
         if trailing is None and transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
             return list(range(1, pages + 1))  # the sidecar is in the slots of the KV
@@ -256,11 +264,8 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
             begin = time.perf_counter()
             batch, path, first = self._batch(attached, pool, keys, host_indices, extra_info)
             trailing = attached.trailing.get(batch.part.name)
-            if trailing is not None:
-                ok = trailing.read(client, path, first, batch)
-            else:
-                timeout_ms = self._settings.pull_timeout_ms
-                ok = attached.full.read(client, path, first, batch, timeout_ms)
+            pages = attached.full if trailing is None else trailing
+            ok = pages.read(client, path, first, batch, self._settings.pull_timeout_ms)
             self._meter.fetched(int(ok.sum()), batch.part, time.perf_counter() - begin)
             return list(ok.tolist())
 

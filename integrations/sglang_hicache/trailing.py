@@ -11,7 +11,7 @@ import contextlib
 
 import numpy as np
 
-from radixshmem import ComponentType, InsertError, RadixClient, RadixError
+from radixshmem import COMPONENT_MASK_FULL, ComponentType, InsertError, RadixClient, RadixError
 
 from .held import Held, HeldSlots
 from .pages import Batch, Keys, Mask, SlotIds
@@ -26,7 +26,8 @@ class TrailingPages:
     def __init__(self, part: PagePart, window_pages: int, held: HeldSlots) -> None:
         self.part = part
         self._component = part.component
-        self._window = window_pages if part.component == ComponentType.SWA else 1
+        self.window = window_pages if part.component == ComponentType.SWA else 1
+        """Pages that the index finds and pulls together."""
         self._held = held
 
     def restorable(
@@ -44,9 +45,20 @@ class TrailingPages:
         enough: Mask = positions - last_gap >= np.minimum(needed, positions)
         return enough
 
-    def read(self, client: RadixClient, path: Keys, first: int, batch: Batch) -> Mask:
-        """Copy the pages that are there to the host pool. Returns: which."""
-        found = client.query_aux(path, self._component, first, lock=True)
+    @property
+    def mask(self) -> int:
+        """For queries of FULL blocks with these pages at their end."""
+        return COMPONENT_MASK_FULL | 1 << self._component
+
+    def read(
+        self, client: RadixClient, path: Keys, first: int, batch: Batch, timeout_ms: int
+    ) -> Mask:
+        """Copy the pages that are there, of peers too, to the host pool. Returns: which."""
+        pulled = client.pull_async(path, self.mask, timeout_ms=timeout_ms).wait()
+        try:
+            found = client.query_aux(path, self._component, first, lock=True)
+        finally:
+            pulled.finalize()
         try:
             there = np.flatnonzero(found.slots >= 0)
             ok = np.zeros(len(batch), np.bool_)
@@ -84,7 +96,7 @@ class TrailingPages:
 
     def _room(self, client: RadixClient, path_there: bool) -> int:
         if not path_there:
-            return self._held.room(client, self._component, self._window)
+            return self._held.room(client, self._component, self.window)
         return client.store.pool(self._component).num_slots if client.store is not None else 0
 
     def _mend(self, client: RadixClient, batch: Batch, known: SlotIds) -> None:
@@ -126,9 +138,9 @@ class TrailingPages:
     def _insert(self, client: RadixClient, path: Keys, slots: SlotIds) -> bool:
         """Put slots on the last blocks of the path, a window at a time. Returns: whether all."""
         ok = True
-        for end in range(len(path), len(path) - len(slots), -self._window):
+        for end in range(len(path), len(path) - len(slots), -self.window):
             upto = len(slots) - (len(path) - end)
-            part = slots[max(upto - self._window, 0) : upto]
+            part = slots[max(upto - self.window, 0) : upto]
             begin = end - 1 if self._component == ComponentType.MAMBA else 0
             result = client.insert(path[:end], part, begin, component=self._component)
             ok &= result.error == InsertError.OK

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The radixshmem authors
+"""Pages of several host pools, stored on one node and restored on another, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from e2e.harness import eventually
+from e2e.members import cluster_figures, wait_live
+from e2e.sglang_hicache.controllers import Fetched, Rank, keys_of, start, tokens
+from e2e.sglang_hicache.pools import DRAFT, MAMBA, SWA, Sidecar
+from e2e.sglang_hicache.test_pools_trailing import ends
+
+from radixshmem import RadixClient, fold_page_keys
+from radixshmem.integrations.sglang_hicache import attached
+from radixshmem_core.config import ServerConfig
+from radixshmem_core.server import RadixServer
+
+Nodes = Callable[..., tuple[Rank, Rank]]
+
+
+@pytest.fixture
+def start_pair(region_name: str, tmp_path: Path) -> Iterator[Nodes]:
+    """Starts one rank on each of two nodes, the second of which reads the first."""
+    names = [f"{region_name}{node}" for node in "ab"]
+    with ExitStack() as stack:
+        for name in names:
+            config = ServerConfig(
+                name,
+                data_bytes="8M",
+                slot_align=64,
+                swa_ratio=0.2,
+                mamba_ratio=0.2,
+                quarantine_s=0.2,
+                registry=f"file://{tmp_path}",
+                node_name=name[-1],
+                settle_ms=50,
+                transfer_backend="builtin",
+            )
+            stack.enter_context(RadixServer(config))
+
+        def pair(*sidecars: Sidecar, **extra: object) -> tuple[Rank, Rank]:
+            one, other = (start(name, *sidecars, extra=extra) for name in names)
+            stack.callback(one.close)
+            stack.callback(other.close)
+            wait_live(*names)
+            eventually(lambda: len(client(other).peer_connections()) == 2, "one reads the other")
+            return one, other
+
+        yield pair
+
+
+def client(rank: Rank) -> RadixClient:
+    of_storage: RadixClient = rank.storage._attached.connection.client
+    return of_storage
+
+
+@pytest.mark.parametrize(
+    "sidecars",
+    [(), (DRAFT,), (SWA,), (MAMBA,), (DRAFT, SWA, MAMBA)],
+    ids=["kv", "draft", "swa", "mamba", "all"],
+)
+def test_another_node_gets_the_bytes_that_one_stored(
+    start_pair: Nodes, monkeypatch: pytest.MonkeyPatch, sidecars: tuple[Sidecar, ...]
+) -> None:
+    monkeypatch.setattr(attached, "window_pages", lambda page_size: SWA.window_pages)
+    one, other = start_pair(*sidecars)
+    assert one.store(tokens(300)) == 300
+    assert one.store(tokens(20, 1)) == 20
+    assert client(one).flush()
+    assert other.fetch(tokens(310)) == Fetched(300, 300, ends(sidecars))
+    assert other.fetch(tokens(20, 1), 7) == Fetched(13, 13, ends(sidecars)), "the device has 7"
+    assert cluster_figures(client(other).name)["pulls"]["pulled_blocks"] == 320
+    jobs = cluster_figures(client(other).name)["pulls"]["jobs"]
+    assert other.fetch(tokens(300), 7) == Fetched(293, 293, ends(sidecars))
+    assert cluster_figures(client(other).name)["pulls"]["jobs"] == jobs, "all is local now"
+    assert client(other).index._index.pins() == []
+
+
+def test_without_time_for_a_fetch_other_nodes_are_not_asked(
+    start_pair: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "window_pages", lambda page_size: SWA.window_pages)
+    one, other = start_pair(SWA, pull_timeout_ms=0)
+    assert one.store(tokens(20)) == 20
+    assert client(one).flush()
+    assert client(other).query(fold_page_keys(keys_of(tokens(20)))).common_hit == 20
+    assert other.query(tokens(20)).storage_hit_count == 0
