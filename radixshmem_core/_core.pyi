@@ -150,6 +150,8 @@ class Index:
     @property
     def rank(self) -> int: ...
     @property
+    def world_size(self) -> int: ...
+    @property
     def usable(self) -> bool:
         """False once the region was closed or superseded, or this object closed or forked."""
     def query(

@@ -340,13 +340,14 @@ class RadixClient(IndexCalls):
         return self
 
     def is_distributed(self) -> bool:
-        return self._info.world_size > 1
+        return self.world_size() > 1
 
     def rank(self) -> int:
         return self._index.rank
 
     def world_size(self) -> int:
-        return self._info.world_size
+        """Nodes of the cluster, those included that cannot be read."""
+        return self._index.world_size
 
     def block_size(self) -> int:
         """Tokens per block."""

@@ -235,6 +235,7 @@ void bind_index(py::module_& module) {
       .def_property_readonly("identity",
                              [](const Session& s) { return py::bytes(s.plan().identity); })
       .def_property_readonly("rank", &Session::rank)
+      .def_property_readonly("world_size", &Session::world_size)
       .def_property_readonly("usable", [](const Session& s) { return s.usable(); });
   bind_queries(index);
   bind_mutations(index);

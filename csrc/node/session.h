@@ -100,6 +100,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   [[nodiscard]] PeerTable peer_table() const noexcept { return peer_table_; }
   // Returns: the rank of this node, 0 without a cluster.
   [[nodiscard]] std::uint32_t rank() const noexcept;
+  // Returns: the nodes of the cluster, those included that cannot be read; 1 without a cluster.
+  [[nodiscard]] std::uint32_t world_size() const;
   [[nodiscard]] const std::string& name() const noexcept { return region_.name(); }
   [[nodiscard]] ClientId client_id() const noexcept { return self_; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }

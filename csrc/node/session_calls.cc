@@ -103,6 +103,13 @@ std::uint32_t Session::rank() const noexcept {
   return own ? own->rank : 0;
 }
 
+std::uint32_t Session::world_size() const {
+  const Call call(*this);
+  std::vector<PeerInfo> peers;
+  if (call.mapped()) peer_table_.peers(peers);
+  return std::max(1u, static_cast<std::uint32_t>(peers.size()));
+}
+
 Result<std::uint32_t> Session::slots_total(Component component) const {
   const Call call(*this);
   if (!call) return refusal(call.code());

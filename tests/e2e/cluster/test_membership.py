@@ -58,8 +58,10 @@ def test_a_node_that_leaves_takes_only_its_own_paths_along(made: Cluster) -> Non
     made.settle()
     paths = [node.put(40, seed=number) for number, node in enumerate(made.nodes)]
     eventually(lambda: _all_find(made, paths), "all find all", _FOUND_S)
+    assert [node.client.world_size() for node in made.nodes] == [3, 3, 3]
     made.stop(made.nodes[1])
     eventually(lambda: _all_find(made, [paths[0], paths[2]]), "the rest finds the rest", _FOUND_S)
+    eventually(lambda: made.nodes[0].client.world_size() == 2, "a client sees it without asking")
     assert all(node.client.query(paths[1]).common_hit == 0 for node in made.nodes)
     eventually(lambda: made.nodes[0].client.status().world_size == 2, "two are left")
 
