@@ -107,11 +107,11 @@ class Connections:
         living = dict(self.peers.living())
         wanted = set(self.peers.wanted())
         self._see_use(connected, now)
-        room = _MAX_CONNECTIONS - len(connected)
         for rank in set(self._attempts) - set(living):
             del self._attempts[rank]
             connected.pop(rank, None)
             self.peers.drop(rank)
+        room = _MAX_CONNECTIONS - len(connected)
         for rank, incarnation in sorted(living.items(), key=lambda life: life[0] not in wanted):
             attempt = self._attempts.get(rank)
             if attempt is None or attempt.incarnation != incarnation:

@@ -161,7 +161,7 @@ class Peers:
     async def _follow(self, peer: Peer, wake: asyncio.Event) -> None:
         retry = _FIRST_RETRY_S
         try:
-            while True:
+            while peer in self._by_instance.values():  # a cancellation may be swallowed
                 wake.clear()
                 pause = max(_HEARTBEAT_S, len(self) / _PEERS_PER_S)
                 try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -39,7 +40,7 @@ class Participant:
 
 class Placement:
     """The maps for one set of participants: `read` by, `write` to, and `former`, which peers may
-    still read by."""
+    still read by. Made when they are used: with many members each takes a while."""
 
     def __init__(
         self, participants: tuple[Participant, ...], replicas: int, former: ShardMap | None = None
@@ -47,11 +48,19 @@ class Placement:
         settled = tuple(p for p in participants if not p.warming) or participants
         self.participants = participants
         self.settled = settled
-        self.write = _shard_map(participants, replicas)
-        self.read = self.write if settled == participants else _shard_map(settled, replicas)
         self.former = former
+        self._replicas = replicas
         self.served = _digest(participants)
         self.reads = _digest(settled)
+
+    @cached_property
+    def write(self) -> ShardMap:
+        return _shard_map(self.participants, self._replicas)
+
+    @cached_property
+    def read(self) -> ShardMap:
+        same = self.settled == self.participants
+        return self.write if same else _shard_map(self.settled, self._replicas)
 
     def maps(self) -> list[bytes]:
         """All that is written to, each once."""

@@ -24,6 +24,7 @@ from .publication import Publication
 __all__ = ["Placing"]
 
 _WARM_S = 5.0  # the longest that a new member is not read, and that a former map is written to
+_LOOK_S = 0.5
 _SPREAD_S = 0.002  # for each member: over so long the servers begin to send what moves
 
 
@@ -56,7 +57,7 @@ class Placing:
         self._closed = False
         self._settling: asyncio.TimerHandle | None = None
         self._placing: asyncio.Task[None] | None = None
-        self._timers = [self._look_again()]
+        self._watching = asyncio.create_task(self._watch())
 
     @property
     def reads(self) -> int:
@@ -84,14 +85,17 @@ class Placing:
 
     async def close(self) -> None:
         self._closed = True
-        for timer in (*self._timers, self._settling):
-            if timer is not None:
-                timer.cancel()
-        if self._placing is not None:
-            await cancel_all([self._placing])
+        if self._settling is not None:
+            self._settling.cancel()
+        await cancel_all([self._watching, *([] if self._placing is None else [self._placing])])
 
-    def _look_again(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(_WARM_S, self.peers_changed)
+    async def _watch(self) -> None:
+        """Nobody tells when the time for something is over."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self._check_warm()
+            if self._settling is None:
+                self._place()
 
     def _settle(self) -> None:
         if self._settling is not None:
@@ -144,7 +148,6 @@ class Placing:
         if moved:
             self._read_since = time.monotonic()
             self._table.set_shard_map(placement.read.tobytes())
-            self._timers = [*self._timers[-1:], self._look_again()]
             self._changed()
         living = {said.rank: said.incarnation for said in self._readable()}
         living[self._me.rank] = self._me.incarnation

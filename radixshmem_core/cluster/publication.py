@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any, TypeVar
 
 from .. import _core
 from ..errors import RadixError
@@ -29,6 +30,7 @@ from .peers import Peer
 __all__ = ["Publication"]
 
 _log = logging.getLogger("radixshmem.server")
+_T = TypeVar("_T")
 
 _TICK_S = 0.05
 _SEND_TIMEOUT_S = 5.0
@@ -52,6 +54,8 @@ class Publication:
         peer_of: Callable[[int], Peer | None],
     ) -> None:
         self._publisher = _core.Publisher(index, rank, digest, chunk_blocks)
+        self._republishing = False
+        self._figures = self._publisher.figures()
         self.directory = _core.Directory(index)
         self.directory.clear(digest)
         self._incarnation = index.incarnation
@@ -79,10 +83,10 @@ class Publication:
                 if number != self._rank and number not in self._outboxes:
                     self._outboxes[number] = _Outbox(partial(self._peer_of, number), self._message)
             delay_ms = round(delay_s * 1000)
-            await self._run_as_owner(self._publisher.set_maps, maps, _MOVED_KEYS_PER_S, delay_ms)
+            await self._call(self._publisher.set_maps, maps, _MOVED_KEYS_PER_S, delay_ms)
             for number in living:
                 if before.get(number, living[number]) != living[number]:
-                    await self._run_as_owner(self._publisher.resend, number, _MOVED_KEYS_PER_S)
+                    await self._call(self._publisher.resend, number, _MOVED_KEYS_PER_S)
             self._living = living
             self._placements += 1
         self._placed.set()
@@ -111,7 +115,7 @@ class Publication:
         return False
 
     async def _served(self) -> None:
-        while self._publisher.republishing():
+        while self._republishing:
             await asyncio.sleep(_TICK_S)
         async with self._collecting:  # what was read is in the outboxes
             boxes = list(self._outboxes.values())
@@ -145,19 +149,19 @@ class Publication:
         """Begin to send everything once more, slowly: what was lost comes back, what keepers hold
         without a reason goes."""
         async with self._collecting:
-            await self._run_as_owner(self._publisher.republish_all, _HEAL_KEYS_PER_S)
+            await self._call(self._publisher.republish_all, _HEAL_KEYS_PER_S)
 
     async def stop(self) -> None:
         """Withdraw everything this server has published."""
         async with self._collecting:
-            await self._run_as_owner(self._publisher.stop)
+            await self._call(self._publisher.stop)
 
     def figures(self) -> dict[str, int]:
         """What was published here and what the own directory holds, for `status`."""
         dropped = sum(box.dropped for box in self._outboxes.values())
         waiting = sum(len(box) for box in self._outboxes.values())
         return {
-            **self._publisher.figures(),
+            **self._figures,
             **self.directory.figures(),
             "batches_waiting": waiting,
             "batches_dropped": dropped,
@@ -175,12 +179,22 @@ class Publication:
             for number, box in self._outboxes.items():
                 if box.lost and not len(box):
                     box.lost = False
-                    await self._run_as_owner(self._publisher.resend, number, _MOVED_KEYS_PER_S)
+                    await self._call(self._publisher.resend, number, _MOVED_KEYS_PER_S)
             while True:
-                batches, more = await self._run_as_owner(self._publisher.collect, everything)
+                batches, more = await self._call(self._publisher.collect, everything)
                 self._send(batches)
                 if not more:
                     return
+
+    async def _call(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """A call of the publisher, and how it stands afterwards. Requires: _collecting."""
+
+        def call() -> tuple[_T, bool, dict[str, int]]:
+            result = function(*arguments)
+            return result, self._publisher.republishing(), self._publisher.figures()
+
+        result, self._republishing, self._figures = await self._run_as_owner(call)
+        return result
 
     def _send(self, batches: list[tuple[int, bytes]]) -> None:
         for rank, batch in batches:
@@ -210,10 +224,12 @@ class _Outbox:
         self.dropped = 0
         self.lost = False  # the peer needs all of its keys again
         self._refused = ""
+        self._sending = False
+        self._closed = False
         self.task = asyncio.create_task(self._run())
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + self._sending
 
     def put(self, batch: bytes) -> None:
         if len(self._queue) >= _MAX_QUEUED:
@@ -228,18 +244,20 @@ class _Outbox:
         await self._empty.wait()
 
     def close(self) -> None:
+        self._closed = True  # a cancellation may be swallowed
         self.task.cancel()
         self._empty.set()
 
     async def _run(self) -> None:
-        while True:
+        while not self._closed:
             await self._some.wait()
             self._some.clear()
             while self._queue:
-                if await self._deliver(self._queue[0]):
-                    self._queue.popleft()
-                else:
+                batch = self._queue.popleft()
+                self._sending = True
+                while not self._closed and not await self._deliver(batch):
                     await asyncio.sleep(_RETRY_S)
+                self._sending = False
             self._empty.set()
 
     async def _deliver(self, batch: bytes) -> bool:

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,12 +91,23 @@ class EtcdServer:
         deadline = time.monotonic() + DEADLINE_S
         while self._process.poll() is None:
             assert time.monotonic() < deadline, self._log()
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return True
+            if self._serves():
+                return True
             time.sleep(0.02)
         self._process = None
         return False
+
+    def _serves(self) -> bool:
+        """One that is killed before it has a leader never has one again."""
+        if self._tls:  # never started again
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        try:
+            url = f"http://127.0.0.1:{self.port}/health"
+            with urllib.request.urlopen(url, timeout=2) as reply:
+                return json.load(reply) == {"health": "true"}
+        except OSError:
+            return False
 
     def _log(self) -> str:
         return f"etcd does not start:\n{(self._directory / 'etcd.log').read_text()[-2000:]}"
