@@ -45,6 +45,10 @@ class PeerLink:
         self.lost: Callable[[], None] = lambda: None
         """Called when the connection ends."""
 
+    @property
+    def connected(self) -> bool:
+        return self._writer is not None
+
     async def ask(self, request: wire.PeerRequest, timeout_s: float) -> wire.PeerReply:
         """The reply. PeerUnreachable when there is none in time; RadixError when it was refused."""
         try:

@@ -10,11 +10,11 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import nullcontext
 
 from ..errors import RadixError
 from ..tasks import cancel_all
 from . import wire
-from .dialer import PeerUnreachable
 from .peer_link import PeerLink
 from .registry import LEASE_S, Member
 
@@ -28,6 +28,7 @@ _LAST_RETRY_S = 1.0
 _HEARTBEAT_S = 1.0
 _LINGER_S = 2 * LEASE_S
 _PEERS_PER_S = 10  # heartbeats of a server in a large cluster
+_CONNECT_AT_ONCE = 8  # all servers of a large cluster may begin at the same moment
 
 Dialer = Callable[[str, int, str], Awaitable[socket.socket]]
 
@@ -89,6 +90,7 @@ class Peers:
         self._by_instance: dict[int, Peer] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
+        self._connecting = asyncio.Semaphore(_CONNECT_AT_ONCE)
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(sorted(self._by_instance.values(), key=lambda peer: peer.member.rank))
@@ -120,7 +122,7 @@ class Peers:
                 self._begin(number, Peer(member, self._dial))
             self._by_instance[number].unlisted_at = None
         if gone:
-            self._changed()
+            self._tell_changed()
 
     def tell(self) -> None:
         """Send what changed here to everybody."""
@@ -135,7 +137,7 @@ class Peers:
         if not peer.reachable:
             self._wakes[description.instance].set()  # ask it at once, not after the back-off
         elif peer.hear(description):
-            self._changed()
+            self._tell_changed()
         return True
 
     async def close(self) -> None:
@@ -158,6 +160,12 @@ class Peers:
     def _forget(self, number: int) -> None:
         del self._by_instance[number], self._tasks[number], self._wakes[number]
 
+    def _tell_changed(self) -> None:
+        try:
+            self._changed()
+        except Exception:  # the next change is told again
+            _log.exception("a change of the peers is not taken in")
+
     async def _follow(self, peer: Peer, wake: asyncio.Event) -> None:
         retry = _FIRST_RETRY_S
         try:
@@ -165,16 +173,19 @@ class Peers:
                 wake.clear()
                 pause = max(_HEARTBEAT_S, len(self) / _PEERS_PER_S)
                 try:
-                    reply = await peer.link.ask(
-                        wire.Describe(mine=self._describe()), _ASK_TIMEOUT_S
-                    )
+                    async with self._connecting if not peer.link.connected else nullcontext():
+                        reply = await peer.link.ask(
+                            wire.Describe(mine=self._describe()), _ASK_TIMEOUT_S
+                        )
                     if isinstance(reply, wire.Described) and peer.hear(reply.mine):
-                        self._changed()
+                        self._tell_changed()
                     retry = _FIRST_RETRY_S
-                except (PeerUnreachable, RadixError) as error:
+                except Exception as error:  # whatever it is, it is asked again
+                    if not isinstance(error, RadixError):
+                        _log.exception("peer %s", peer.name)
                     if peer.lose(error):
                         _log.info("peer %s: %s", peer.name, error)
-                        self._changed()
+                        self._tell_changed()
                     pause = retry
                     retry = min(_LAST_RETRY_S, retry * 2)
                 with contextlib.suppress(asyncio.TimeoutError):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -40,7 +39,10 @@ class Participant:
 
 class Placement:
     """The maps for one set of participants: `read` by, `write` to, and `former`, which peers may
-    still read by. Made when they are used: with many members each takes a while."""
+    still read by. Requires: make() before they are used."""
+
+    read: ShardMap
+    write: ShardMap
 
     def __init__(
         self, participants: tuple[Participant, ...], replicas: int, former: ShardMap | None = None
@@ -53,14 +55,11 @@ class Placement:
         self.served = _digest(participants)
         self.reads = _digest(settled)
 
-    @cached_property
-    def write(self) -> ShardMap:
-        return _shard_map(self.participants, self._replicas)
-
-    @cached_property
-    def read(self) -> ShardMap:
+    def make(self) -> None:
+        """Make the maps: not for an event loop, with many members it takes a while."""
+        self.write = _shard_map(self.participants, self._replicas)
         same = self.settled == self.participants
-        return self.write if same else _shard_map(self.settled, self._replicas)
+        self.read = self.write if same else _shard_map(self.settled, self._replicas)
 
     def maps(self) -> list[bytes]:
         """All that is written to, each once."""

@@ -16,6 +16,7 @@ from functools import partial
 
 from .. import _core
 from ..config import ServerConfig
+from ..node import Runner
 from ..tasks import cancel_all, log_failure
 from . import wire
 from .placement import Participant, Placement
@@ -34,15 +35,18 @@ class Placing:
     def __init__(
         self,
         config: ServerConfig,
+        run: Runner,
         me: Participant,
         readable: Callable[[], Sequence[wire.Description]],
         table: _core.PeerTable,
         publication: Publication,
         changed: Callable[[], None],
     ) -> None:
-        """`me`: as a warming participant; `readable()`: the peers of the own digest that answer;
+        """`run` waits elsewhere for what takes long; `me`: as a warming participant;
+        `readable()`: the peers of the own digest that answer;
         `changed()`: what peers must know is not the same any more."""
         self._config = config
+        self._run = run
         self._me = me
         self._readable = readable
         self._table = table
@@ -143,6 +147,7 @@ class Placing:
         return tuple(sorted(found))
 
     async def _take(self, placement: Placement) -> None:
+        await self._run(placement.make)
         moved = placement.reads != self.reads
         self._current = placement
         if moved:

@@ -9,7 +9,6 @@ and the client's own pin nothing may evict it. A client that goes away takes its
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ __all__ = ["PullJobs"]
 _log = logging.getLogger("radixshmem.server")
 
 _MAX_TIMEOUT_S = 3600.0
+_REPLY_S = 10.0  # a client that does not read for so long is stopped or broken
 
 Pull = Callable[..., Awaitable[PullOutcome]]
 
@@ -132,8 +132,13 @@ class PullJobs:
             _log.exception("pull job %d of a client failed", request.job)
             job.end()
             reply = _done(request, PullOutcome(request.local_hit, failures=[str(error)]))
-        with contextlib.suppress(OSError):
-            await write_reply(writer, reply)
+        try:
+            await asyncio.wait_for(write_reply(writer, reply), _REPLY_S)
+        except asyncio.TimeoutError:  # its jobs would be all that this node may have
+            _log.warning("a client does not read the ends of its pulls: it is cut off")
+            writer.transport.abort()
+        except OSError:
+            pass
 
     def _pin(self, path: Any, mask: int, job: _Job) -> None:
         if job.ended or not len(path):

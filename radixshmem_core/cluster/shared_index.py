@@ -105,6 +105,7 @@ class SharedIndex:
         lines = self.table.own_layout()["directory_lines"]
         self.placing = Placing(
             config,
+            run,
             Participant(rank, index.incarnation, lines, warming=True),
             self._readable_peers,
             self.table,
@@ -112,7 +113,7 @@ class SharedIndex:
             changed,
         )
         self.draining = False
-        self._known_ranks: set[int] = set()
+        self._records: dict[int, tuple[wire.Description, bool]] = {}  # written, by rank
         self._closed = False
         self._publishing = asyncio.create_task(self.publication.run())
 
@@ -153,6 +154,8 @@ class SharedIndex:
         said = peer.description
         if said is None or not peer.reachable or said.digest != self.digest:
             return None
+        if said.rank != peer.member.rank:  # it registers anew
+            return None
         return said
 
     def _readable_peers(self) -> list[wire.Description]:
@@ -162,7 +165,7 @@ class SharedIndex:
         """Write the peer table at once, and see who keeps which keys now."""
         if self._closed:
             return
-        ranks = {self.rank}
+        ranks = set()
         incarnation = self._regions.index.incarnation
         self.publication.directory.admit(self.rank, incarnation)
         self.table.set(
@@ -172,24 +175,24 @@ class SharedIndex:
             rank = peer.member.rank
             ranks.add(rank)
             self._write_record(peer)
-        for rank in self._known_ranks - ranks:
+        for rank in set(self._records) - ranks:
+            del self._records[rank]
             self.table.forget(rank)
             self.publication.directory.expel(rank)
-        self._known_ranks = ranks
         if self.puller is not None:
             self.puller.forget_others()
         self.placing.peers_changed()
 
     def _write_record(self, peer: Peer) -> None:
-        said = peer.description
-        if said is None:
+        said, rank = peer.description, peer.member.rank
+        if said is None or self._records.get(rank) == (said, peer.reachable):
             return
-        state = "live" if said.digest == self.digest else "other"
-        if not peer.reachable:
-            state = "gone"
-        rank = peer.member.rank
-        self.table.set(rank, state, said.warming, said.incarnation, dict(said.layout))
-        if said.digest == self.digest:
+        self._records[rank] = (said, peer.reachable)
+        ours = said.digest == self.digest
+        state = ("live" if ours else "other") if peer.reachable else "gone"
+        layout = said.layout if ours else {}  # of another version it may be anything
+        self.table.set(rank, state, said.warming, said.incarnation, layout)
+        if ours:
             self.publication.directory.admit(rank, said.incarnation)
         else:
             self.publication.directory.expel(rank)
@@ -214,7 +217,7 @@ class SharedIndex:
     async def close(self) -> None:
         """Everything that belongs to this digest ends; nobody here reads a peer under it."""
         self._closed = True
-        for rank in self._known_ranks:
+        for rank in (self.rank, *self._records):
             self.table.forget(rank)
         await self.placing.close()
         await cancel_all([self._publishing])

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from ..messages import Failure
 from ..rpc import ProtocolError, read_message
+from .registry import MAX_RANKS
 
 __all__ = [
     "CONTROL",
@@ -53,27 +54,46 @@ _HEADER = struct.Struct("<II")
 _BODY_TIMEOUT_S = 30.0
 
 
+_Unsigned = Annotated[int, msgspec.Meta(ge=0)]
+_Pool = tuple[_Unsigned, _Unsigned, _Unsigned]  # offset in the slot data, stride, slots
+_LAYOUT_COUNTS = (
+    *("directory_lines", "arena_units", "side_blocks", "side_bytes"),
+    *("table_lines", "table_lines_max"),
+)
+
+
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """A server as its peers must know it. What needs an index is empty while there is none."""
 
     protocol: int = PEER_PROTOCOL
     version: str
     node: str
-    rank: int
-    instance: int
+    rank: _Unsigned
+    instance: _Unsigned
     mode: str
-    digest: int = 0  # of protocol, geometry, fingerprint and epoch; 0 without a geometry
-    epoch: int = 0
+    digest: _Unsigned = 0  # of protocol, geometry, fingerprint and epoch; 0 without a geometry
+    epoch: _Unsigned = 0
     geometry: dict[str, Any] | None = None
-    incarnation: int = 0
+    incarnation: _Unsigned = 0
     index_name: str = ""
-    layout: dict[str, int] = {}  # where the areas of its index lie, see _core.PeerTable
-    pools: dict[str, tuple[int, int, int]] = {}  # offset in the slot data, stride, slots
-    served: int = 0  # digest of the members to whom it has sent all that they keep
-    reads: int = 0  # digest of the members by whose map it reads
+    layout: dict[str, _Unsigned] = {}  # where the areas of its index lie, see _core.PeerTable
+    pools: dict[str, _Pool] = {}
+    served: _Unsigned = 0  # digest of the members to whom it has sent all that they keep
+    reads: _Unsigned = 0  # digest of the members by whose map it reads
     warming: bool = False
     draining: bool = False
     plane: str = ""
+
+    def __post_init__(self) -> None:
+        """ValueError for sizes that cannot be, of this version of the protocol."""
+        if self.protocol != PEER_PROTOCOL or not self.digest:
+            return
+        if self.rank >= MAX_RANKS:
+            raise ValueError(f"rank is {self.rank}; ranks are below {MAX_RANKS}")
+        for name in _LAYOUT_COUNTS:
+            value = self.layout.get(name, -1)
+            if not 0 <= value < 1 << 31:
+                raise ValueError(f"layout: {name} is {value}; it must be in [0, 2^31)")
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="request"):

@@ -10,12 +10,18 @@ A, B, C = (Participant(rank, 100 + rank, 1024, warming=False) for rank in range(
 NEW = Participant(3, 103, 1024, warming=True)
 
 
+def _made(*participants: Participant, former: np.ndarray | None = None) -> Placement:
+    placement = Placement(participants, replicas=1, former=former)
+    placement.make()
+    return placement
+
+
 def _keepers(shard_map: np.ndarray) -> set[int]:
     return set(np.unique(shard_map).tolist()) - {0xFFFF}
 
 
 def test_a_warming_member_is_written_to_and_not_read() -> None:
-    placement = Placement((A, B, NEW), replicas=1)
+    placement = _made(A, B, NEW)
     assert _keepers(placement.read) == {0, 1}
     assert _keepers(placement.write) == {0, 1, 3}
     assert len(placement.maps()) == 2
@@ -23,20 +29,20 @@ def test_a_warming_member_is_written_to_and_not_read() -> None:
 
 
 def test_alone_even_a_warming_member_is_read() -> None:
-    placement = Placement((NEW,), replicas=1)
+    placement = _made(NEW)
     assert _keepers(placement.read) == {3}
     assert len(placement.maps()) == 1
 
 
 def test_the_former_map_is_written_to_as_well() -> None:
-    before = Placement((A, B), replicas=1)
-    after = Placement((A, B, C), replicas=1, former=before.read)
+    before = _made(A, B)
+    after = _made(A, B, C, former=before.read)
     assert after.maps() == [after.read.tobytes(), before.read.tobytes()]
-    assert Placement((A, B), replicas=1, former=before.read).maps() == [before.read.tobytes()]
+    assert _made(A, B, former=before.read).maps() == [before.read.tobytes()]
 
 
 def test_what_is_read_is_named_by_lives() -> None:
-    settled = Placement((A, B), replicas=1)
-    assert Placement((A, B, NEW), replicas=1).reads == settled.reads
+    settled = _made(A, B)
+    assert _made(A, B, NEW).reads == settled.reads
     again = Participant(B.rank, B.incarnation + 1, B.lines, warming=False)
-    assert Placement((A, again), replicas=1).reads != settled.reads
+    assert _made(A, again).reads != settled.reads

@@ -53,6 +53,7 @@ class Rig:
         parts: Any = (self.table, self.publication)
         self.placing = Placing(
             ServerConfig("/placing", index_slots=1, settle_ms=1),
+            asyncio.to_thread,
             Participant(0, 100, 64, warming=True),
             lambda: list(self.peers.values()),
             *parts,
