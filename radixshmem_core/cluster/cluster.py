@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from .. import _core
@@ -119,9 +119,9 @@ class Cluster:
         except RegistryUnavailable as error:
             self._membership.last_error = str(error)
             _log.warning("the registry cannot be reached; this node goes on alone: %s", error)
-        self._tasks.append(asyncio.create_task(self._membership.run()))
+        self._spawn(self._membership.run())
         if config.expected_min_nodes > 1:
-            self._tasks.append(asyncio.create_task(self._await_members()))
+            self._spawn(self._await_members())
 
     async def attach(self, regions: Regions) -> None:
         """The index is there: share it."""
@@ -282,7 +282,7 @@ class Cluster:
         if self._shared is not None:
             self._shared.peers_changed()
 
-    def _spawn(self, job: Any) -> None:
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(job)
         self._tasks.append(task)
         task.add_done_callback(self._ended)

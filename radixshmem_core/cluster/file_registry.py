@@ -188,14 +188,14 @@ class FileRegistry:
     def _opened(self, node: str) -> Iterator[int]:
         try:
             descriptor = os.open(self._members / node, os.O_RDONLY)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise self._unavailable(error) from error
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _all_living(self) -> list[Member]:
         found = [self._living(node) for node in self._names()]
@@ -220,6 +220,8 @@ class FileRegistry:
             return living, os.stat(self._path / "state.json").st_mtime_ns
         except FileNotFoundError:
             return living, 0
+        except OSError as error:
+            raise self._unavailable(error) from error
 
     # ------------------------------------------------------------ state
 

@@ -2,8 +2,8 @@
 # Copyright The radixshmem authors
 """Who is in the cluster: this server's registration, and the list of the others.
 
-An unreachable registry stops nobody: the last list stays in force until it answers again. A lost
-registration (the lease ran out, or the registry was wiped) is made anew.
+A registry that does not answer, or refuses, stops nobody: the last list stays in force until it is
+repaired. A lost registration (the lease ran out, or the registry was wiped) is made anew.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
+from ..errors import RadixError
 from ..node import Runner
-from .registry import LEASE_S, Member, NameTaken, Registry, RegistryUnavailable
+from .registry import LEASE_S, Member, NameTaken, Registry
 
 __all__ = ["Membership"]
 
@@ -67,14 +69,7 @@ class Membership:
         try:
             while True:
                 await self._wait()
-                try:
-                    if self.me is None or not await self._list():
-                        await self._register_anew()
-                except RegistryUnavailable as error:
-                    self._unavailable(error)
-                    await asyncio.sleep(_RETRY_S)
-                except NameTaken as error:
-                    self._name_taken(error)
+                if not await self._attempt(self._look_around()):
                     await asyncio.sleep(_RETRY_S)
         finally:
             if self._hint is not None:  # nobody waits for it any more, nor for its error
@@ -88,8 +83,10 @@ class Membership:
         self._look.set()
 
     async def leave(self) -> None:
-        with contextlib.suppress(RegistryUnavailable, TimeoutError):
+        try:
             await self._run(self._registry.leave)
+        except Exception as error:  # the others see it when the lease has run out
+            _log.warning("node %s could not leave the registry: %s", self._node, error)
 
     async def close(self) -> None:
         await self._run(self._registry.close)
@@ -117,23 +114,38 @@ class Membership:
     async def _list(self) -> bool:
         """Whether this server is listed itself."""
         members, epochs = await self._run(self._registry.members_and_epochs)
-        if self.last_error:
-            _log.info("the registry answers again")
+        listed = any(member.instance == self._instance for member in members)
+        if self.last_error and listed:  # before, the name may be taken
+            _log.info("the registry answers again, and lists node %s", self._node)
             self.last_error = ""
         self.members = tuple(members)
         self._changed(self.members, epochs)
-        return any(member.instance == self._instance for member in members)
+        return listed
 
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / 3)
-            try:
-                if self.me is not None and not await self._run(self._registry.renew):
-                    await self._register_anew()
-            except RegistryUnavailable as error:
-                self._unavailable(error)
-            except NameTaken as error:
-                self._name_taken(error)
+            await self._attempt(self._renew())
+
+    async def _renew(self) -> None:
+        if self.me is not None and not await self._run(self._registry.renew):
+            await self._register_anew()
+
+    async def _look_around(self) -> None:
+        if self.me is None or not await self._list():
+            await self._register_anew()
+
+    async def _attempt(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether it succeeded. Whatever it raises is told, and may be over the next time."""
+        try:
+            await work
+        except NameTaken as error:
+            self._name_taken(error)
+        except Exception as error:
+            self._unavailable(error)
+        else:
+            return True
+        return False
 
     async def _register(self) -> Member:
         async with self._registering:
@@ -156,7 +168,10 @@ class Membership:
             _log.error("%s", error)
         self.last_error = str(error)
 
-    def _unavailable(self, error: RegistryUnavailable) -> None:
+    def _unavailable(self, error: Exception) -> None:
         if not self.last_error:
-            _log.warning("the registry cannot be reached, the last members stay: %s", error)
-        self.last_error = str(error)
+            unexpected = not isinstance(error, (RadixError, OSError))
+            _log.warning(
+                "the registry cannot be used, the last members stay: %s", error, exc_info=unexpected
+            )
+        self.last_error = str(error) or repr(error)

@@ -18,6 +18,7 @@ from radixshmem_core.cluster.registry import (
     EpochFloor,
     RankOwner,
     RegistryOptions,
+    RegistryUnavailable,
     choose_rank,
     open_registry,
 )
@@ -163,3 +164,16 @@ def test_a_forked_child_does_not_keep_a_member_alive(tmp_path: Path) -> None:
     finally:
         end.set()
         child.join(30)
+
+
+def test_a_directory_that_cannot_be_used_is_a_registry_that_does_not_answer(tmp_path: Path) -> None:
+    registry = open_registry(f"file://{tmp_path}")
+    registry.join("a", 1, "127.0.0.1", 1)
+    state = tmp_path / "default" / "state.json"
+    state.unlink()
+    state.symlink_to(state)  # cannot be followed
+    with pytest.raises(RegistryUnavailable, match="cannot be used"):
+        registry.wait_change(0)
+    with pytest.raises(RegistryUnavailable, match="cannot be used"):
+        registry.members_and_epochs()
+    registry.close()
