@@ -197,8 +197,11 @@ def cluster_table(report: dict[str, Any]) -> Table:
     table.add_row("registry", escape(report["registry"] + (f": {failure}" if failure else "")))
     states = Counter(row["state"] for row in report["nodes"])
     table.add_row("members", ", ".join(f"{count} {state}" for state, count in states.items()))
-    if report["data_plane"]:
-        table.add_row("data plane", f"{report['data_plane']} ({report['data_plane_reason']})")
+    plane, why = report["data_plane"], report["data_plane_reason"]
+    if why:
+        table.add_row("data plane", escape(f"{plane} ({why})" if plane else why))
+    if report["attach_error"]:
+        table.add_row("not shared", escape(report["attach_error"]))
     for row in report["slots_of_peers"]:
         table.add_row(f"slots of rank {row['rank']}", escape(_readers(row)))
     served = report["verbs"]

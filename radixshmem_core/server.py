@@ -290,7 +290,7 @@ class _Work:
         if self.config.status_interval_s > 0:
             jobs.append(self._log_status())
         if self._cluster is not None:
-            jobs.append(self._cluster.attach(regions))
+            self._cluster.attach(regions)
         for job in jobs:
             task = asyncio.create_task(job)
             task.add_done_callback(partial(log_failure, what="a background job of the server"))

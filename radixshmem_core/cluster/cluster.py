@@ -37,7 +37,7 @@ from .membership import Membership
 from .node_rows import own_row, peer_row
 from .peer_link import serve_peer
 from .peers import Peer, Peers
-from .planes import open_plane
+from .planes import check_backend, open_plane
 from .planes.base import DataPlane
 from .planes.rails import Rail
 from .pull_jobs import PullJobs
@@ -80,7 +80,9 @@ class Cluster:
         self._regions: Regions | None = None
         self._epochs: dict[str, int] = {}
         self._jobs: PullJobs | None = None
+        self._attaching: asyncio.Task[None] | None = None
         self._attached = asyncio.Event()
+        self._attach_error = ""
         self._changing = asyncio.Lock()
         self._tasks: list[asyncio.Task[Any]] = []
         self._peers = Peers(self._dial, self.describe, self._peers_changed)
@@ -98,6 +100,8 @@ class Cluster:
         self._token = load_token(
             config.cluster_token_file, loopback_only=is_loopback(self._address)
         )
+        if config.slot_region_bytes is not None:
+            await self._run(check_backend, config.transfer_backend)
         await self._run(self._verbs.open)
         self._listener = Listener(
             self._token, {wire.CONTROL: self._serve_control, wire.INDEX: self._serve_index}
@@ -123,9 +127,24 @@ class Cluster:
         if config.expected_min_nodes > 1:
             self._spawn(self._await_members())
 
-    async def attach(self, regions: Regions) -> None:
-        """The index is there: share it."""
+    def attach(self, regions: Regions) -> None:
+        """The index is there: share it. `detach` waits for what this has begun."""
         self._regions = regions
+        self._attaching = asyncio.create_task(self._attach(regions))
+
+    async def _attach(self, regions: Regions) -> None:
+        try:
+            await self._open_ways_in(regions)
+            async with self._changing:
+                await self._share()
+            self._attach_error = ""
+        except Exception as error:
+            _log.exception("%s: the cache is not shared with the cluster", self._config.name)
+            self._attach_error = str(error) or repr(error)
+        self._attached.set()
+
+    async def _open_ways_in(self, regions: Regions) -> None:
+        """What peers read this node through, before they hear of it; and the pulls."""
         rails: list[Rail] = []
         if regions.store is not None:
             self._plane, self._plane_reason, rails = await self._run(self._open_plane, regions)
@@ -134,58 +153,68 @@ class Cluster:
             regions.index,
             None if regions.store is None else regions.store.data_view(),
         )
-        await self._run(self._verbs.serve, self._responder, rails)  # before peers hear of it
+        await self._run(self._verbs.serve, self._responder, rails)
         self._jobs = PullJobs(
             regions.index,
             self._pull,
             max_pending_jobs=self._config.max_pending_jobs,
             job_ttl_s=self._config.job_ttl_s,
         )
-        async with self._changing:
-            await self._share()
-        self._attached.set()
 
     async def detach(self) -> None:
         """The index goes: nobody reads it any more, and nothing here does."""
-        self._attached.clear()
         self._regions = None
-        if self._jobs is not None:
-            await self._jobs.close()
+        if self._attaching is not None:
+            await asyncio.wait((self._attaching,))
+        self._attached.clear()
+        jobs, plane, responder = self._jobs, self._plane, self._responder
+        self._jobs = self._plane = self._responder = None
+        async with contextlib.AsyncExitStack() as ends:  # the last first, whatever one raises
+            if responder is not None:
+                ends.push_async_callback(self._run, responder.stop)
+            if plane is not None:
+                ends.push_async_callback(self._run, plane.close)
+            ends.push_async_callback(self._unshare)
+            if jobs is not None:
+                ends.push_async_callback(jobs.close)
+
+    async def _unshare(self) -> None:
         async with self._changing:
             shared, self._shared = self._shared, None
             if shared is not None:
                 await shared.close()
-        self._jobs = None
         self._peers.tell()
-        if self._plane is not None:
-            await self._run(self._plane.close)
-        if self._responder is not None:
-            await self._run(self._responder.stop)
-        self._plane = self._responder = None
 
     async def close(self) -> None:
         """Leave: peers drop this node at once instead of waiting for its lease to run out."""
-        await cancel_all(self._tasks)
-        if self._membership is not None:
-            await self._membership.leave()
-        await self.detach()
-        await self._peers.close()
-        if self._listener is not None:
-            await self._listener.close()
-        if self._membership is not None:
-            await self._membership.close()
-        self._threads.shutdown(wait=False)
+        membership, listener = self._membership, self._listener
+        async with contextlib.AsyncExitStack() as ends:  # the last first, whatever one raises
+            ends.callback(self._threads.shutdown, wait=False)
+            if membership is not None:
+                ends.push_async_callback(membership.close)
+            if listener is not None:
+                ends.push_async_callback(listener.close)
+            ends.push_async_callback(self._peers.close)
+            ends.push_async_callback(self.detach)
+            if membership is not None:
+                ends.push_async_callback(membership.leave)
+            ends.push_async_callback(cancel_all, self._tasks)
 
     async def _run_registry(self, function: Callable[..., _T], *arguments: Any) -> _T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    def _open_plane(self, regions: Regions) -> tuple[DataPlane, str, list[Rail]]:
-        """Also the devices that peers read the slots through, if the plane has none of its own."""
+    def _open_plane(self, regions: Regions) -> tuple[DataPlane | None, str, list[Rail]]:
+        """The plane, or why there is none: then nothing is pulled. Also the devices that peers read
+        the slots through, if the plane has none of its own."""
         assert regions.store is not None
-        rails = self._verbs.open_rails(regions.store.data_view())
-        dial = self._dial_from_thread
-        plane, reason = open_plane(self._config, regions, self._address, dial, rails)
+        try:
+            rails = self._verbs.open_rails(regions.store.data_view())
+            dial = self._dial_from_thread
+            plane, reason = open_plane(self._config, regions, self._address, dial, rails)
+        except Exception as error:  # engines of others raise what they like
+            _log.error("%s: no data plane, so nothing is pulled: %s", self._config.name, error)
+            return None, f"none: {error}", []
         return plane, reason, rails if plane.name == "builtin" else []
 
     async def _await_members(self) -> None:
@@ -241,6 +270,7 @@ class Cluster:
             "address": where,
             "registry": self._config.registry,
             "registry_error": membership.last_error if membership is not None else "",
+            "attach_error": self._attach_error,
             "data_plane": self.data_plane,
             "data_plane_reason": self._plane_reason,
             "slots_of_peers": [] if self._plane is None else self._plane.figures(),
@@ -308,7 +338,9 @@ class Cluster:
                 return
             self._shared = None
             await old.close()
-        await self._drop_outdated(regions.index, digest_of(key, epoch))
+        digest = digest_of(key, epoch)
+        if not await self._drop_outdated(regions.index, digest, lambda: self._regions is regions):
+            return
         self._shared = SharedIndex(
             self._config,
             regions,
@@ -330,21 +362,27 @@ class Cluster:
         key = geometry_key(regions.identity.geometry)
         known = self._membership is not None and self._membership.me is not None
         digest = digest_of(key, self._epochs.get(key, 0)) if known else _NO_DIGEST
-        await self._drop_outdated(regions.index, digest)
+        await self._drop_outdated(regions.index, digest, lambda: True)
 
-    async def _drop_outdated(self, index: _core.Index, digest: int) -> None:
-        """Drop the tree unless it is of this digest, and note that it is now."""
+    async def _drop_outdated(
+        self, index: _core.Index, digest: int, wanted: Callable[[], bool]
+    ) -> bool:
+        """Drop the tree unless it is of this digest, and note that it is now. False: the index goes
+        meanwhile, and is not `wanted` any more."""
         table = _core.PeerTable(index)
         if table.own_digest() not in (0, digest):
             _log.info("%s: dropping the tree of before a reset", self._config.name)
-            while True:
+            while wanted():
                 try:
                     await self._run(index.reset)
                     break
                 except TimeoutError as error:  # a stopped process holds the lock
                     _log.warning("%s: cannot drop the tree yet: %s", self._config.name, error)
                     await asyncio.sleep(_RETRY_S)
-        table.set_own(self.rank, digest, False)
+        if wanted():
+            table.set_own(self.rank, digest, False)
+            return True
+        return False
 
     async def reset(self) -> None:
         """Raise the epoch, drop the own tree, and wait until every member has dropped its own.
@@ -353,7 +391,8 @@ class Cluster:
         """
         shared, membership = self._shared, self._membership
         if shared is None or membership is None:
-            raise ServerNotReady(f"{self._config.name} has no index yet to reset")
+            why = f": {self._attach_error}" if self._attach_error else ""
+            raise ServerNotReady(f"{self._config.name} shares no index that could be reset{why}")
         async with self._changing:
             epoch = await membership.raise_epoch(shared.key)
             self._epochs = {**self._epochs, shared.key: epoch}
@@ -456,7 +495,12 @@ class Cluster:
     def _dial_from_thread(self, rank: int) -> socket.socket:
         """An index stream to a peer, for the data plane's threads."""
         dialing = asyncio.run_coroutine_threadsafe(self._dial_rank(rank), self._loop)
-        return dialing.result(2 * _DIAL_TIMEOUT_S)
+        limit_s = 2 * _DIAL_TIMEOUT_S
+        try:
+            return dialing.result(limit_s)
+        except concurrent.futures.TimeoutError:  # before Python 3.11 it is no TimeoutError
+            dialing.cancel()
+            raise TimeoutError(f"rank {rank} was not reached within {limit_s:g} s") from None
 
     async def _dial_rank(self, rank: int) -> socket.socket:
         return await self._known_peer(rank)[0].dial(wire.INDEX)
@@ -478,7 +522,8 @@ class Cluster:
     async def serve_pulls(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A client's connection for its pull jobs."""
         await self._attached.wait()
-        assert self._jobs is not None
+        if self._jobs is None:
+            raise ServerNotReady(f"{self._config.name} pulls nothing: {self._attach_error}")
         await self._jobs.serve(reader, writer)
 
     async def _pull(

@@ -20,6 +20,7 @@ __all__ = [
     "PeerKey",
     "PlaneMissing",
     "Transfer",
+    "check_backend",
     "open_plane",
     "usable_backends",
     "why_missing",
@@ -47,6 +48,13 @@ def usable_backends() -> tuple[str, ...]:
     return tuple(backend for backend in BACKENDS if not why_missing(backend))
 
 
+def check_backend(backend: str) -> None:
+    """PlaneMissing, with the command that installs it, for one that is asked for and not here."""
+    why = why_missing(backend)
+    if why:
+        raise PlaneMissing(f"transfer_backend is {backend}, but {why}")
+
+
 def open_plane(
     config: PlaneConfig,
     regions: Regions,
@@ -62,9 +70,7 @@ def open_plane(
     are those of `open_rails` for the slots of this store.
     """
     if config.transfer_backend != "auto":
-        why = why_missing(config.transfer_backend)
-        if why:
-            raise PlaneMissing(f"transfer_backend is {config.transfer_backend}, but {why}")
+        check_backend(config.transfer_backend)
         return _open(config.transfer_backend, config, regions, address, dial, rails), "asked for"
     passed_over: list[str] = []
     for backend in BACKENDS:
