@@ -320,13 +320,11 @@ class Puller:
 
     async def _recycle(self, parts: Sequence[_Part], transfer: Transfer | None) -> None:
         count = sum(len(part.ours) for part in parts)
-        if transfer is not None:
-            if transfer.poll() == "pending":
-                self.figures.kept_back_slots += count
-                while transfer.poll() == "pending":
-                    await asyncio.sleep(_LATE_POLL_S)
-                self.figures.kept_back_slots -= count
-            transfer.release()
+        if transfer is not None and transfer.poll() == "pending":
+            self.figures.kept_back_slots += count
+            while transfer.poll() == "pending":
+                await asyncio.sleep(_LATE_POLL_S)
+            self.figures.kept_back_slots -= count
         for part in parts:
             while True:
                 try:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.harness import eventually
 
 from radixshmem_core.cluster import planes
 from radixshmem_core.cluster.planes import (
@@ -28,6 +29,7 @@ from radixshmem_core.cluster.planes import (
     mooncake,
     nixl,
     nixl_agent,
+    nixl_target,
 )
 from radixshmem_core.cluster.planes.base import Memory, RemoteMemory, checked_blocks
 from radixshmem_core.errors import RadixError
@@ -325,6 +327,42 @@ def test_ignored_port_is_told(
     assert "transfer_port 17000 is ignored: mooncake picks its ports" in caplog.text
     assert environment["MC_FORCE_TCP"] == "1"
     assert environment["MC_LOG_LEVEL"] == "INFO"  # what the user has set stays
+
+
+@pytest.mark.parametrize("protocol", ["", "rdma"])
+def test_mooncake_refuses_a_port_of_a_device(rdma: Callable[..., None], protocol: str) -> None:
+    rdma("mlx5_0")
+    named = Config(transfer_dev=("mlx5_0:2",), transfer_protocol=protocol)
+    with pytest.raises(RadixError, match=r"names mlx5_0:2, but .* without a port; give mlx5_0$"):
+        mooncake._device_names(named)
+    assert mooncake._device_names(Config(transfer_dev=("mlx5_0",))) == ["mlx5_0"]
+
+
+# ---------------------------------------------------------------- the process that serves for nixl
+
+
+def test_nobody_waits_for_a_process_that_starts_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python, silent = tmp_path / "python", tmp_path / "silent"
+    python.write_text(f"#!/bin/sh\n[ -e {silent} ] || echo 1 bWU=\nexec cat > /dev/null\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    target = nixl_target.Target("/x", "")
+    try:
+        assert target.serving() == (1, b"me")
+        monkeypatch.setattr(nixl_target, "_START_S", 0.1)
+        silent.touch()
+        target._process.kill()
+        with pytest.raises(RadixError, match="is starting again"):
+            eventually(lambda: not target.serving(), "it has ended")
+        silent.unlink()
+        eventually(lambda: target._serving, "it serves again")
+        assert target.serving() == (1, b"me")
+    finally:
+        target.close()
+    with pytest.raises(RadixError, match="has ended"):
+        target.serving()
 
 
 # ---------------------------------------------------------------- metadata and blocks

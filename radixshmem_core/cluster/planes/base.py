@@ -8,8 +8,8 @@ What a caller may rely on, whatever the engine:
    then a transfer is "pending", however long that takes: a peer that is stopped can hold one for
    as long as it is stopped. Deadlines are the caller's: it stops looking and keeps the destination
    slots back until `poll` says that the transfer is over.
-2. `poll` and `release` never wait. `connect`, `read` and `close` may, for a moment or for the time
-   of a copy: call them where waiting is allowed.
+2. `poll` never waits. `connect`, `read` and `close` may, for a moment or for the time of a copy:
+   call them where waiting is allowed.
 3. An error of one peer never disturbs transfers with others.
 4. After `close` has returned, nothing is written into our memory.
 
@@ -72,16 +72,16 @@ class Transfer(Protocol):
 
     def poll(self) -> TransferState: ...
 
-    def release(self) -> None:
-        """Requires: `poll` has said "done" or "failed"."""
-
 
 class DataPlane(Protocol):
     @property
     def name(self) -> str: ...
 
     def local_metadata(self) -> bytes:
-        """What a peer needs to read our slots; it travels in control messages."""
+        """What a peer needs to read our slots; it travels in control messages.
+
+        RadixError while they cannot be read.
+        """
 
     def connect(self, peer: PeerKey, metadata: bytes) -> None:
         """Know a peer by its `local_metadata`; another one than before replaces it.
@@ -90,7 +90,7 @@ class DataPlane(Protocol):
         """
 
     def forget(self, peer: PeerKey) -> None:
-        """No further reads from this peer. Transfers in flight go on until they are over."""
+        """No further reads from this peer. Transfers in flight may fail, or go on to their end."""
 
     def read(
         self,

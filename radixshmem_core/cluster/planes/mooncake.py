@@ -112,9 +112,6 @@ class _Transfer:
     def poll(self) -> TransferState:
         return self.plane._poll(self)
 
-    def release(self) -> None:
-        """Nothing is left to give back: the engine frees what has ended."""
-
 
 class MooncakePlane:
     """See base.DataPlane. One for a process: the engine takes its options from the environment."""
@@ -332,6 +329,18 @@ def _cut(address: str, port: int) -> None:
             continue  # gone, not connected, or no socket
 
 
+def _device_names(config: PlaneConfig) -> list[str]:
+    """RadixError for a device with a port, which the engine would look for by that whole name."""
+    for device in config.transfer_dev:
+        name, _, port = device.partition(":")
+        if port:
+            raise RadixError(
+                f"transfer_dev names {device}, but mooncake takes devices without a port; give "
+                f"{name}"
+            )
+    return list(config.transfer_dev)
+
+
 def _start_engine(config: PlaneConfig, host: str, memory: Memory) -> Any:
     missing = why_missing()
     if missing:
@@ -347,7 +356,7 @@ def _start_engine(config: PlaneConfig, host: str, memory: Memory) -> Any:
         os.environ.setdefault(name, value)
     if protocol == "tcp":
         os.environ["MC_FORCE_TCP"] = "1"  # else it takes RDMA devices when there are any
-    devices = ",".join(config.transfer_dev) if protocol == "rdma" else ""
+    devices = ",".join(_device_names(config)) if protocol == "rdma" else ""
     engine = importlib.import_module("mooncake.engine").TransferEngine()
     if engine.initialize(host, "P2PHANDSHAKE", protocol, devices) != 0:
         raise RadixError(

@@ -69,9 +69,6 @@ class _Transfer:
     def poll(self) -> TransferState:
         return self.state
 
-    def release(self) -> None:
-        """Nothing is left to give back: the thread has done it when the transfer was over."""
-
 
 class NixlPlane:
     """See base.DataPlane. One for a process: UCX takes its options from the environment."""

@@ -39,7 +39,7 @@ class Target:
         """RadixError when it does not start."""
         program = f"from {__package__}.nixl_target import main; main()"
         self._command = [sys.executable, "-c", program, store_name, hugepage_path]
-        self._changed = threading.Condition()  # guards the two below
+        self._changed = threading.Condition()  # of `_closed`; guards the two below
         self._serving: tuple[int, bytes] | None = None
         self._closed = False
         self._process = self._start()
@@ -47,11 +47,11 @@ class Target:
         self._keeper.start()
 
     def serving(self) -> tuple[int, bytes]:
-        """Where the slots are in it, and the metadata of its agent. Waits for one that starts."""
+        """Where the slots are in it, and the metadata of its agent. RadixError while none runs."""
         with self._changed:
-            self._changed.wait_for(lambda: self._serving is not None or self._closed, _START_S)
             if self._serving is None:
-                raise RadixError("the process that serves slots over nixl does not run")
+                what = "has ended" if self._closed else "is starting again"
+                raise RadixError(f"the process that serves slots over nixl {what}")
             return self._serving
 
     def close(self) -> None:
@@ -75,7 +75,6 @@ class Target:
             )
         with self._changed:
             self._serving = int(said[0]), base64.b64decode(said[1])
-            self._changed.notify_all()
         return process
 
     def _keep(self) -> None:

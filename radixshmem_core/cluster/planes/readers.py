@@ -41,9 +41,6 @@ class PiecewiseTransfer:
             return "pending"
         return "failed" if self.error else "done"
 
-    def release(self) -> None:
-        """Nothing is held."""
-
     def piece_over(self, error: str) -> None:
         with self._guard:
             self.error = self.error or error

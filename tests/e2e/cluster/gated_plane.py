@@ -21,9 +21,6 @@ class _Failed:
     def poll(self) -> Literal["failed"]:
         return "failed"
 
-    def release(self) -> None:
-        """Nothing is held."""
-
 
 class _Gated:
     """A transfer that begins when the gate is open, and reads what is there then."""
@@ -42,10 +39,6 @@ class _Gated:
             except RadixError:  # the peer was forgotten meanwhile
                 self._real = _Failed()
         return self._real.poll()
-
-    def release(self) -> None:
-        assert self._real is not None
-        self._real.release()
 
 
 class GatedPlane:

@@ -134,11 +134,19 @@ class Node(Process):
         """Fetch from an owner that has been in trouble: it may have to be known anew."""
         deadline = time.monotonic() + DEADLINE_S
         while (state := self.finish(self.read(peer, blocks))) == "failed":
+            eventually(lambda: self._knows_anew(peer, owner), "the owner has metadata", DEADLINE_S)
             assert time.monotonic() < deadline
-            self.connect(peer, owner)
         assert state == "done"
         self.expect(owner, blocks)
         assert self.wrong_bytes() == 0
+
+    def _knows_anew(self, peer: tuple[int, int], owner: Node) -> bool:
+        try:
+            self.connect(peer, owner)
+        except Failed as error:
+            assert "is starting again" in error.text, error
+            return False
+        return True
 
     def fetch(self, peer: tuple[int, int], owner: Node, blocks: Blocks) -> None:
         """Read, and see that exactly these bytes have arrived."""

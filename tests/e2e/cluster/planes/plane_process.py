@@ -104,7 +104,7 @@ class Node:
         while (state := self._transfers[transfer].poll()) == "pending" and time.monotonic() < end:
             time.sleep(0.0005)
         if state != "pending":
-            self._transfers.pop(transfer).release()
+            del self._transfers[transfer]
         return {"state": state}
 
     def expect(self, seed: int, blocks: list[list[int]]) -> None:
