@@ -175,7 +175,7 @@ def node_table(report: dict[str, Any]) -> Table:
     table = _table(
         "nodes", "rank", "node", "address", "state", "version", text_columns=(1, 2, 3, 4)
     )
-    own = next((row for row in report["nodes"] if row["state"] == "self"), None)
+    own = next((row for row in report["nodes"] if row["state"].startswith("self")), None)
     for row in report["nodes"]:
         state = row["state"]
         if state == "other geometry" and own is not None:

@@ -63,7 +63,10 @@ def nodes(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(report["nodes"])
     else:
-        Console().print(node_table(report))
+        console = Console()
+        console.print(node_table(report))
+        if report["registry_error"]:
+            console.print(f"\nregistry: {report['registry_error']}", markup=False)
     return 0
 
 

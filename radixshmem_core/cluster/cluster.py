@@ -54,6 +54,7 @@ _T = TypeVar("_T")
 _DIAL_TIMEOUT_S = 2.0
 _EPOCH_TIMEOUT_S = 2.0
 _CONFIRM_S = 10.0  # longer than the lease of a member that died
+_MAX_EPOCHS = 1000  # of other geometries than the own one
 _NO_DIGEST = 1 << 63  # of no tree
 _BOOTSTRAP_POLL_S = 0.2
 _RETRY_S = 0.5
@@ -394,7 +395,7 @@ class Cluster:
             why = f": {self._attach_error}" if self._attach_error else ""
             raise ServerNotReady(f"{self._config.name} shares no index that could be reset{why}")
         async with self._changing:
-            epoch = await membership.raise_epoch(shared.key)
+            epoch = await membership.raise_epoch(shared.key, above=shared.epoch)
             self._epochs = {**self._epochs, shared.key: epoch}
             await self._share()
         request = wire.EpochRaised(key=shared.key, epoch=epoch)
@@ -452,7 +453,8 @@ class Cluster:
         if self._responder is None:
             connection.close()
             return
-        self._responder.add(connection.detach())
+        with contextlib.suppress(ValueError):  # who asked went away meanwhile
+            self._responder.add(connection.detach())
 
     async def _answer(self, request: wire.PeerRequest) -> wire.PeerReply:
         if isinstance(request, wire.Describe):
@@ -460,7 +462,8 @@ class Cluster:
             return wire.Described(mine=self.describe())
         shared = self._shared
         if isinstance(request, wire.EpochRaised):
-            if self._epochs.get(request.key, 0) < request.epoch:
+            known = request.key in self._epochs or len(self._epochs) < _MAX_EPOCHS
+            if known and self._epochs.get(request.key, 0) < request.epoch:
                 self._epochs = {**self._epochs, request.key: request.epoch}
             await self._share_anew()
             return wire.Accepted()
@@ -478,8 +481,8 @@ class Cluster:
         assert isinstance(request, wire.PlaneMetadata)
         if self._plane is None or request.plane != self._plane.name:
             raise RadixError(
-                f"this node moves slots with {self.data_plane or 'nothing'}, the peer with "
-                f"{request.plane}; give both the same --transfer-backend"
+                f"{self._node_name} moves slots with {self.data_plane or 'nothing'}, who asks for "
+                f"them with {request.plane}; give both the same --transfer-backend"
             )
         return wire.PlaneReply(metadata=await self._run(self._plane.local_metadata))
 

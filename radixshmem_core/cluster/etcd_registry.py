@@ -131,7 +131,8 @@ class EtcdRegistry:
     def epoch(self, key: str) -> int:
         return self.members_and_epochs()[1].get(key, 0)
 
-    def raise_epoch(self, key: str) -> int:
+    def raise_epoch(self, key: str, above: int = 0) -> int:
+        self._floor.raise_to({key: above})
         for _ in self._tries(_CONTENTION_S, f"raising the epoch of {key!r}"):
             now, revision = self._stored_epoch(key)
             raised = self._floor.raise_to({key: now})[key] + 1

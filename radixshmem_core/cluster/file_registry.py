@@ -120,7 +120,8 @@ class FileRegistry:
     def epoch(self, key: str) -> int:
         return self._epochs().get(key, 0)
 
-    def raise_epoch(self, key: str) -> int:
+    def raise_epoch(self, key: str, above: int = 0) -> int:
+        self._floor.raise_to({key: above})
         with self._guard, self._changing() as state:
             state.epochs = self._floor.raise_to(state.epochs)
             state.epochs[key] = state.epochs.get(key, 0) + 1

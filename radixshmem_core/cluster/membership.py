@@ -91,9 +91,9 @@ class Membership:
     async def close(self) -> None:
         await self._run(self._registry.close)
 
-    async def raise_epoch(self, key: str) -> int:
+    async def raise_epoch(self, key: str, above: int) -> int:
         """The new epoch. Afterwards all are known that may have joined without seeing it."""
-        epoch = await self._run(self._registry.raise_epoch, key)
+        epoch = await self._run(self._registry.raise_epoch, key, above)
         await self._list()
         return epoch
 

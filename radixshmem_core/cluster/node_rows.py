@@ -14,7 +14,8 @@ __all__ = ["own_row", "peer_row"]
 
 def own_row(said: wire.Description, where: str) -> dict[str, Any]:
     """`said`: what this server tells its peers, who reach it at `where`."""
-    return {**_row(said), "address": where, "state": "self"}
+    state = "self, draining" if said.draining else "self"
+    return {**_row(said), "address": where, "state": state}
 
 
 def peer_row(peer: Peer, digest: int) -> dict[str, Any]:
@@ -35,6 +36,8 @@ def peer_row(peer: Peer, digest: int) -> dict[str, Any]:
 def _state(said: wire.Description, digest: int) -> str:
     if said.digest == 0:
         return "waiting for a geometry"
+    if digest == 0:
+        return "ready; this node waits for a geometry"
     if said.digest != digest:
         return "other geometry"
     if said.draining:

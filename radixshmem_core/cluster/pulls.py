@@ -88,6 +88,7 @@ class Puller:
         self._late: set[asyncio.Task[None]] = set()
         self._inserting = asyncio.Lock()
         self._closed = False
+        self._complaints: dict[str, str] = {}  # the last reason, by peer
         self.figures = PullFigures()
 
     async def pull(
@@ -152,7 +153,13 @@ class Puller:
         except Exception as error:  # whatever it is, it costs this peer's part alone
             outcome.failures.append(str(error))
             self.figures.transfer_failures += 1
-            _log.info("pulling from peer %s: %s", peer.name, error)
+            self._complain(peer.name, str(error))
+
+    def _complain(self, name: str, error: str) -> None:
+        """Once for each peer and reason in a row."""
+        level = logging.INFO if self._complaints.get(name) == error else logging.WARNING
+        self._complaints[name] = error
+        _log.log(level, "pulling from peer %s: %s", name, error)
 
     async def _from(
         self,

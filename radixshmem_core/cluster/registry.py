@@ -91,8 +91,8 @@ class Registry(Protocol):
     def epoch(self, key: str) -> int:
         """The counter of `key`; 0 before it was raised. It never falls while a member lives."""
 
-    def raise_epoch(self, key: str) -> int:
-        """Add one to the counter of `key`; the new value."""
+    def raise_epoch(self, key: str, above: int = 0) -> int:
+        """Add one to the counter of `key`, or to `above` if that is more; the new value."""
 
     def wait_change(self, timeout_s: float) -> bool:
         """Wait until something has changed since the last listing. Only a hint: list anyway."""

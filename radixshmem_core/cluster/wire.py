@@ -141,8 +141,8 @@ class PlaneMetadata(_Request, frozen=True, kw_only=True, tag="plane_metadata"):
 class EpochRaised(_Request, frozen=True, kw_only=True, tag="epoch_raised"):
     """The registry has this epoch now; answered when the tree of older ones is dropped."""
 
-    key: str
-    epoch: int
+    key: Annotated[str, msgspec.Meta(max_length=64)]
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True, tag_field="reply", tag="described"):

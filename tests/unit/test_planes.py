@@ -107,8 +107,8 @@ def regions(region_name: str) -> Iterator[Any]:
     SlotStore.destroy(region_name)
 
 
-def _open(config: Config, regions: Any) -> tuple[str, str]:
-    plane, why = planes.open_plane(config, regions, "127.0.0.1", lambda rank: socket.socket())
+def _open(config: Config, regions: Any, address: str = "192.0.2.1") -> tuple[str, str]:
+    plane, why = planes.open_plane(config, regions, address, lambda rank: socket.socket())
     return plane.name, why
 
 

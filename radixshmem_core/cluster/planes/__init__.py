@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ...errors import RadixError
 from ...regions import Regions
+from ..addresses import is_loopback
 from . import builtin, mooncake, nixl
 from .base import DataPlane, PeerKey, PlaneConfig, PlaneMissing, Transfer
 from .rails import Rail
@@ -64,7 +65,7 @@ def open_plane(
 ) -> tuple[DataPlane, str]:
     """The plane that config.transfer_backend names, and why it is this one.
 
-    `auto` is the first usable one that starts. PlaneMissing, with the command that installs it, for
+    `auto` is builtin on loopback, else the first usable one that starts. PlaneMissing, with the command that installs it, for
     one that is asked for and not here. Registering the slots for RDMA takes a while. The plane must
     be closed before the store. `dial(rank)` gives an index stream to a peer, in any thread; `rails`
     are those of `open_rails` for the slots of this store.
@@ -72,6 +73,9 @@ def open_plane(
     if config.transfer_backend != "auto":
         check_backend(config.transfer_backend)
         return _open(config.transfer_backend, config, regions, address, dial, rails), "asked for"
+    if is_loopback(address):  # the others listen on all addresses, and know no token
+        plane = _open("builtin", config, regions, address, dial, rails)
+        return plane, "auto: all nodes are on this machine"
     passed_over: list[str] = []
     for backend in BACKENDS:
         why = why_missing(backend)

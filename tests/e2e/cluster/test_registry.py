@@ -150,6 +150,8 @@ def test_a_wiped_registry_heals_and_gives_another_rank_if_it_must(
         assert a.epoch("model") == 2
     assert new.members_and_epochs()[1] == {"model": 2}
     assert new.raise_epoch("model") == 3
+    assert new.raise_epoch("model", above=100) == 101
+    assert new.raise_epoch("model", above=7) == 102
 
 
 def test_epochs_rise_by_one_for_each_raise(backend: Backend) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import signal
 import threading
@@ -16,6 +17,10 @@ from e2e.cluster.nodes import Cluster, Node, cluster
 from e2e.harness import GEOMETRY, ServerProcess, eventually, path_hashes
 
 from radixshmem_core.client import RadixClient
+from radixshmem_core.cluster import wire
+from radixshmem_core.cluster.dialer import dial
+from radixshmem_core.cluster.peer_link import PeerLink
+from radixshmem_core.cluster.shared_index import geometry_key
 from radixshmem_core.errors import RadixError, ServerNotReady
 
 
@@ -40,6 +45,28 @@ def _hits(client: RadixClient, paths: list[Any]) -> list[int]:
         found.append(result.common_hit)
         result.finalize()
     return found
+
+
+def test_a_reset_drops_the_tree_also_of_an_epoch_that_the_registry_has_lost(made: Cluster) -> None:
+    nodes = _start(made, 2)
+    path = nodes[0].put(20, seed=1)
+    address, _, port = nodes[0].server.status()["cluster"]["address"].rpartition(":")
+
+    async def tell() -> None:
+        link = PeerLink("n0", lambda: dial(address, int(port), wire.CONTROL, b"", 5.0))
+        key = geometry_key(nodes[0].client.geometry or {})
+        await link.ask(wire.EpochRaised(key=key, epoch=100), 10.0)
+        await link.close()
+
+    asyncio.run(tell())
+    assert nodes[0].client.query(path).common_hit == 0
+    path = nodes[0].put(20, seed=2)
+    nodes[0].client.reset(cluster=True)
+    assert nodes[0].client.query(path).common_hit == 0
+    made.settle()
+    path = nodes[1].put(20, seed=3)
+    nodes[1].flush()
+    eventually(lambda: nodes[0].client.query(path).common_hit == 20, "they are one cluster again")
 
 
 def test_nobody_finds_or_restores_older_blocks_from_anybody(made: Cluster) -> None:
