@@ -215,7 +215,14 @@ def _verdict(error: exceptions.Etcd3Exception) -> tuple[int, str]:
 
 
 def _reason(error: Exception) -> str:
-    return str(getattr(error, "detail_text", "") or error)[:200]
+    """What the system said, which lies below what three libraries made of it."""
+    told = str(getattr(error, "detail_text", "") or error)[:200]
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            told = cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return told
 
 
 def _is_news(line: bytes) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import struct
 import threading
@@ -37,6 +38,8 @@ from .registry import (
 )
 
 __all__ = ["FileRegistry"]
+
+_log = logging.getLogger("radixshmem.cluster")
 
 _LOCK_TIMEOUT_S = 5.0
 _POLL_S = 0.01
@@ -188,7 +191,7 @@ class FileRegistry:
     @contextlib.contextmanager
     def _opened(self, node: str) -> Iterator[int]:
         try:
-            descriptor = os.open(self._members / node, os.O_RDONLY)
+            descriptor = os.open(self._members / node, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 yield descriptor
             finally:
@@ -240,12 +243,18 @@ class FileRegistry:
             return msgspec.json.decode((self._path / "state.json").read_bytes(), type=_State)
         except FileNotFoundError:
             return _State()
-        except (OSError, msgspec.MsgspecError) as error:
+        except msgspec.MsgspecError as error:  # as if it had been removed
+            _log.warning("%s/state.json is no state (%s); it is made anew", self._path, error)
+            return _State()
+        except OSError as error:
             raise self._unavailable(error) from error
 
     def _store(self, state: _State) -> None:
         temporary = self._path / f"{_TEMPORARY}state.json"
-        temporary.write_bytes(msgspec.json.encode(state))
+        with open(temporary, "wb") as file:
+            file.write(msgspec.json.encode(state))
+            file.flush()
+            os.fsync(file.fileno())
         os.rename(temporary, self._path / "state.json")
 
     @contextlib.contextmanager
@@ -279,8 +288,8 @@ class FileRegistry:
 
     def _unavailable(self, error: Exception) -> RegistryUnavailable:
         return RegistryUnavailable(
-            f"the registry directory {self._path} cannot be used ({error}); check that it is there "
-            "and that this user may write it"
+            f"the registry directory {self._path} cannot be used ({error}); check that it is "
+            "there, that this user may write it, and that its disk has room"
         )
 
 

@@ -35,7 +35,13 @@ class Verbs:
         """At the start of a server, so that a wrong name or GID index ends it."""
         config = self._config
         if config.index_dev:
-            self._index_device = open_device(config.index_dev, config.gid_idx)
+            try:
+                self._index_device = open_device(config.index_dev, config.gid_idx)
+            except RadixError as error:
+                raise RadixError(
+                    f"index_dev {config.index_dev!r} cannot be used: {error}; give a device of "
+                    "/sys/class/infiniband, or leave --index-dev out"
+                ) from error
             _log.info("%s: index_dev is %s", config.name, self._index_device.describe())
         for rail in open_rails(config):  # as a test; they are opened anew for each life of slots
             _log.info("%s: transfer_dev has %s", config.name, rail.device.describe())

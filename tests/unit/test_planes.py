@@ -170,6 +170,20 @@ def test_auto_takes_the_first_usable_one_and_says_why(
     assert opened == ["mooncake", "nixl"]
 
 
+def test_auto_is_builtin_on_loopback(
+    installed: Callable[..., None], regions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others listen on all addresses."""
+    installed("mooncake", "nixl")
+    opened = types.SimpleNamespace(name="builtin")
+    monkeypatch.setattr(planes.builtin, "BuiltinPlane", lambda *_: opened)
+    regions.identity = types.SimpleNamespace(name="", hugepage_path="")
+    assert _open(Config(), regions, "127.0.0.1") == (
+        "builtin",
+        "auto: all nodes are on this machine",
+    )
+
+
 def test_auto_goes_on_when_one_does_not_start(
     installed: Callable[..., None], opened: list[str], regions: Any
 ) -> None:

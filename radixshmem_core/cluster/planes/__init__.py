@@ -65,10 +65,10 @@ def open_plane(
 ) -> tuple[DataPlane, str]:
     """The plane that config.transfer_backend names, and why it is this one.
 
-    `auto` is builtin on loopback, else the first usable one that starts. PlaneMissing, with the command that installs it, for
-    one that is asked for and not here. Registering the slots for RDMA takes a while. The plane must
-    be closed before the store. `dial(rank)` gives an index stream to a peer, in any thread; `rails`
-    are those of `open_rails` for the slots of this store.
+    `auto` is builtin on loopback, else the first usable one that starts. PlaneMissing, with the
+    command that installs it, for one that is asked for and not here. Registering the slots for RDMA
+    takes a while. The plane must be closed before the store. `dial(rank)` gives an index stream
+    to a peer, in any thread; `rails` are those of `open_rails` for the slots of this store.
     """
     if config.transfer_backend != "auto":
         check_backend(config.transfer_backend)

@@ -43,8 +43,8 @@ def open_rails(
             if slots is not None:
                 device.add_destination(slots)
         except (RadixError, OSError) as error:
-            failure = str(error)
-            _log.warning("transfer_dev %s is left out: %s", name, failure)
+            failure = f"{name}: {error}"
+            _log.warning("transfer_dev %s is left out: %s", name, error)
         else:
             rails.append(Rail(name, device, first_number + len(rails)))
     if failure and not rails and slots is None:

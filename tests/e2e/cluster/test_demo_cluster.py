@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DEMO = Path(__file__).parents[3] / "benchmarks" / "demo_cluster.py"
 TIMEOUT_S = 200
 
@@ -33,6 +35,7 @@ def test_four_nodes_of_their_own_share_blocks_and_one_is_killed(tmp_path: Path) 
         assert figures["transports"] == ["shm", "tcp"]  # shm: a node's own memory
 
 
+@pytest.mark.slow
 def test_four_nodes_on_loopback_read_each_others_memory(tmp_path: Path) -> None:
     figures = run(tmp_path, "--requests", "1000", "--loopback")
     assert figures["transports"] == ["shm"]

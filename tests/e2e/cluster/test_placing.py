@@ -43,7 +43,7 @@ def test_a_peer_that_hears_of_a_change_late_finds_what_is_flushed(
     """It reads by the former map for as long as it waits for membership to be quiet."""
     more = {"data_bytes": "4M", "query_timeout_us": 2_000_000}
     writer = made.start(0, **more)
-    late = made.start(1, settle_ms=2000, **more)
+    late = made.start(1, settle_ms=1000, **more)
     third = made.start(2, **more) if change == "drains" else None
     members = 2 if third is None else 3
     made.settle()

@@ -113,7 +113,10 @@ def test_nodes_go_to_another_fingerprint_one_by_one_under_load(made: Cluster) ->
 
 @pytest.mark.parametrize(
     ("module", "constant", "state"),
-    [("wire", "PEER_PROTOCOL", "other geometry"), ("auth", "HANDSHAKE_VERSION", "unreachable")],
+    [
+        ("wire", "PEER_PROTOCOL", "other geometry"),
+        pytest.param("auth", "HANDSHAKE_VERSION", "unreachable", marks=pytest.mark.slow),
+    ],
 )
 def test_nodes_go_to_another_protocol_one_by_one_under_load(
     made: Cluster, processes: Callable[..., Any], module: str, constant: str, state: str

@@ -137,7 +137,7 @@ def test_no_rail_that_works_ends_a_start_but_not_a_server_that_runs(
     present: Callable[..., None],
 ) -> None:
     present("mlx5_0", down=("mlx5_0",))
-    with pytest.raises(RadixError, match=r"no device of transfer_dev works: port 1 .* is down"):
+    with pytest.raises(RadixError, match=r"no device of transfer_dev works: mlx5_0: port 1 .* is down"):
         rails.open_rails(config("mlx5_0"))
     assert rails.open_rails(config("mlx5_0"), memoryview(b"")) == []
 
@@ -231,7 +231,7 @@ def test_a_server_with_a_device_that_is_not_here_does_not_start(
     options = dataclasses.replace(
         config(), name=region_name, registry=f"file://{tmp_path}", **{option: "no_such_device"}
     )
-    with pytest.raises((RadixError, ValueError), match=r"verbs cannot be used|no_such_device"):
+    with pytest.raises((RadixError, ValueError), match="no_such_device"):
         RadixServer(options).start()
     assert not Path(f"/dev/shm{region_name}").exists()
 

@@ -177,3 +177,18 @@ def test_a_directory_that_cannot_be_used_is_a_registry_that_does_not_answer(tmp_
     with pytest.raises(RegistryUnavailable, match="cannot be used"):
         registry.members_and_epochs()
     registry.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\0" * 100])
+def test_a_state_file_that_is_none_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    a = open_registry(f"file://{tmp_path}", cluster_id="c")
+    a.join("a", 1, "127.0.0.1", 1)
+    a.raise_epoch("model")
+    (tmp_path / "c" / "state.json").write_bytes(content)
+    b = open_registry(f"file://{tmp_path}", cluster_id="c")
+    assert b.join("b", 2, "127.0.0.1", 2).rank == 1
+    assert a.members_and_epochs()[1] == {"model": 1}  # a living member knows it
+    os.mkfifo(tmp_path / "c" / "members" / "pipe")  # a record that nobody would ever write
+    assert [member.node for member in b.members()] == ["a", "b"]
+    a.close()
+    b.close()
