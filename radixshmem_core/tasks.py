@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""Ending asyncio tasks for certain, and telling of those that failed."""
+"""Ending asyncio tasks for certain, telling of those that failed, waiting for one in a thread."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
-__all__ = ["cancel_all", "log_failure"]
+__all__ = ["cancel_all", "log_failure", "wait_in_thread"]
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger("radixshmem.server")
 
@@ -31,3 +34,15 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=0.1)
+
+
+def wait_in_thread(
+    work: Coroutine[Any, Any, _T], loop: asyncio.AbstractEventLoop, timeout_s: float, failure: str
+) -> _T:
+    """The result of `work`, which runs in `loop`. TimeoutError with `failure`; then it is ended."""
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result(timeout_s)
+    except concurrent.futures.TimeoutError:  # before Python 3.11 it is no TimeoutError
+        future.cancel()
+        raise TimeoutError(f"{failure} within {timeout_s:g} s") from None

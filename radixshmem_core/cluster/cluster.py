@@ -27,7 +27,7 @@ from ..messages import Dialed
 from ..node import Node, Runner
 from ..regions import Regions
 from ..rpc import ProtocolError
-from ..tasks import cancel_all, log_failure
+from ..tasks import cancel_all, log_failure, wait_in_thread
 from . import wire
 from .addresses import is_loopback, own_address
 from .auth import load_token
@@ -43,6 +43,7 @@ from .planes.rails import Rail
 from .pull_jobs import PullJobs
 from .pull_state import PullDeadline, PullOutcome
 from .registry import Member, RegistryOptions, RegistryUnavailable, open_registry
+from .reset import ask_to_drop, drop_outdated
 from .shared_index import SharedIndex, digest_of, geometry_key
 from .verbs import Verbs
 
@@ -52,12 +53,9 @@ _log = logging.getLogger("radixshmem.server")
 _T = TypeVar("_T")
 
 _DIAL_TIMEOUT_S = 2.0
-_EPOCH_TIMEOUT_S = 2.0
-_CONFIRM_S = 10.0  # longer than the lease of a member that died
 _MAX_EPOCHS = 1000  # of other geometries than the own one
 _NO_DIGEST = 1 << 63  # of no tree
 _BOOTSTRAP_POLL_S = 0.2
-_RETRY_S = 0.5
 
 
 class Cluster:
@@ -135,8 +133,8 @@ class Cluster:
 
     async def _attach(self, regions: Regions) -> None:
         try:
-            await self._open_ways_in(regions)
-            async with self._changing:
+            async with self._changing:  # a peer may ask to share anew
+                await self._open_ways_in(regions)
                 await self._share()
             self._attach_error = ""
         except Exception as error:
@@ -340,7 +338,7 @@ class Cluster:
             self._shared = None
             await old.close()
         digest = digest_of(key, epoch)
-        if not await self._drop_outdated(regions.index, digest, lambda: self._regions is regions):
+        if not await self._drop_outdated(regions, digest, lambda: self._regions is regions):
             return
         self._shared = SharedIndex(
             self._config,
@@ -363,27 +361,12 @@ class Cluster:
         key = geometry_key(regions.identity.geometry)
         known = self._membership is not None and self._membership.me is not None
         digest = digest_of(key, self._epochs.get(key, 0)) if known else _NO_DIGEST
-        await self._drop_outdated(regions.index, digest, lambda: True)
+        await self._drop_outdated(regions, digest, lambda: True)
 
     async def _drop_outdated(
-        self, index: _core.Index, digest: int, wanted: Callable[[], bool]
+        self, regions: Regions, digest: int, wanted: Callable[[], bool]
     ) -> bool:
-        """Drop the tree unless it is of this digest, and note that it is now. False: the index goes
-        meanwhile, and is not `wanted` any more."""
-        table = _core.PeerTable(index)
-        if table.own_digest() not in (0, digest):
-            _log.info("%s: dropping the tree of before a reset", self._config.name)
-            while wanted():
-                try:
-                    await self._run(index.reset)
-                    break
-                except TimeoutError as error:  # a stopped process holds the lock
-                    _log.warning("%s: cannot drop the tree yet: %s", self._config.name, error)
-                    await asyncio.sleep(_RETRY_S)
-        if wanted():
-            table.set_own(self.rank, digest, False)
-            return True
-        return False
+        return await drop_outdated(regions.index, (self.rank, digest), self._run, wanted)
 
     async def reset(self) -> None:
         """Raise the epoch, drop the own tree, and wait until every member has dropped its own.
@@ -398,32 +381,7 @@ class Cluster:
             epoch = await membership.raise_epoch(shared.key, above=shared.epoch)
             self._epochs = {**self._epochs, shared.key: epoch}
             await self._share()
-        request = wire.EpochRaised(key=shared.key, epoch=epoch)
-        asked = list(self._peers)
-        confirmed = await asyncio.gather(*(self._confirmed(peer, request) for peer in asked))
-        silent = [peer.name for peer, done in zip(asked, confirmed, strict=True) if not done]
-        if silent:
-            raise RadixError(
-                f"the cache is reset (epoch {epoch}), but {', '.join(silent)} did not confirm it "
-                f"within {_CONFIRM_S:g} s: until a node confirms, its own clients may find older "
-                "blocks there; look at `radix-server nodes`, and reset again"
-            )
-
-    async def _confirmed(self, peer: Peer, request: wire.EpochRaised) -> bool:
-        """Whether the peer has dropped its tree, or is no member any more."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _CONFIRM_S
-        while peer in self._peers:
-            left = deadline - loop.time()
-            if left <= 0:
-                return False
-            try:
-                await peer.link.ask(request, min(left, _EPOCH_TIMEOUT_S))
-                return True
-            except RadixError as error:
-                _log.info("%s has not reset its cache yet: %s", peer.name, error)
-                await asyncio.sleep(_RETRY_S)
-        return True
+        await ask_to_drop(self._peers, wire.EpochRaised(key=shared.key, epoch=epoch))
 
     async def flush(self, timeout_s: float) -> bool:
         """Whether every insert until now is known to its shard holders."""
@@ -497,13 +455,9 @@ class Cluster:
 
     def _dial_from_thread(self, rank: int) -> socket.socket:
         """An index stream to a peer, for the data plane's threads."""
-        dialing = asyncio.run_coroutine_threadsafe(self._dial_rank(rank), self._loop)
-        limit_s = 2 * _DIAL_TIMEOUT_S
-        try:
-            return dialing.result(limit_s)
-        except concurrent.futures.TimeoutError:  # before Python 3.11 it is no TimeoutError
-            dialing.cancel()
-            raise TimeoutError(f"rank {rank} was not reached within {limit_s:g} s") from None
+        return wait_in_thread(
+            self._dial_rank(rank), self._loop, 2 * _DIAL_TIMEOUT_S, f"rank {rank} was not reached"
+        )
 
     async def _dial_rank(self, rank: int) -> socket.socket:
         return await self._known_peer(rank)[0].dial(wire.INDEX)

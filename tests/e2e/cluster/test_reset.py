@@ -194,7 +194,7 @@ def test_a_stopped_node_is_named_and_drops_its_tree_when_it_goes_on(
     processes: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("radixshmem_core.cluster.cluster._CONFIRM_S", 2.5)
+    monkeypatch.setattr("radixshmem_core.cluster.reset._CONFIRM_S", 2.5)
     name = f"{region_name}_old"
     server = processes(ServerProcess, name, *_flags(made))
     server.event("waiting")
