@@ -13,6 +13,8 @@ namespace radixshmem {
 namespace {
 
 constexpr std::size_t kMaxWaits = 256;
+// An answer that comes at once is not slept for: waking up takes as long.
+constexpr std::chrono::microseconds kAwake{50};
 
 struct Waits {
   std::array<pollfd, kMaxWaits> fds;
@@ -71,12 +73,14 @@ std::uint64_t batch_bytes(std::span<const ReadOp> ops) noexcept {
 
 bool wait_all(std::span<PeerReader* const> readers, Deadline deadline) noexcept {
   Waits waits;
+  const auto awake_until = std::chrono::steady_clock::now() + kAwake;
   for (;;) {
     poll_readers(readers, waits);
     if (!waits.pending) return true;
-    const auto left = deadline - std::chrono::steady_clock::now();
+    const auto now = std::chrono::steady_clock::now();
+    const auto left = deadline - now;
     if (left <= left.zero()) return false;
-    if (waits.only_fds) {
+    if (waits.only_fds && now >= awake_until) {
       const timespec limit = timespec_of(left);
       ::ppoll(waits.fds.data(), waits.count, &limit, nullptr);
     } else {
