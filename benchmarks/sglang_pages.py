@@ -14,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from rows import Row, Samples, bounded, interleave
-from sglang.srt.environ import envs
 from sglang.srt.mem_cache.hicache_storage import HiCacheFile
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang_rig import PAGE_TOKENS, Controller, host_pool, page_keys, radix_storage, storage_config
@@ -50,9 +49,8 @@ def _rows(
     with (
         radix_storage(pool, _STORE_BYTES) as (storage, client),
         tempfile.TemporaryDirectory(prefix="radix_bench_", dir=_FILE_FOLDER) as folder,
-        envs.SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR.override(folder),
     ):
-        files = HiCacheFile(storage_config())
+        files = HiCacheFile(storage_config(), folder)
         ours = Controller(storage, pool, zero_copy=True)
         theirs = Controller(files, pool, zero_copy=False)
         pages = _Pages(pool, page_bytes)
