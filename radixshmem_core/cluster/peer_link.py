@@ -51,8 +51,10 @@ class PeerLink:
 
     async def ask(self, request: wire.PeerRequest, timeout_s: float) -> wire.PeerReply:
         """The reply. PeerUnreachable when there is none in time; RadixError when it was refused."""
+        asking = asyncio.ensure_future(self._ask(request))
+        asking.add_done_callback(_seen)  # wait_for leaves its error alone when it is cancelled
         try:
-            return await asyncio.wait_for(self._ask(request), timeout_s)
+            return await asyncio.wait_for(asking, timeout_s)
         except asyncio.TimeoutError:
             what = type(request).__name__
             raise PeerUnreachable(
@@ -106,6 +108,11 @@ class PeerLink:
     async def close(self) -> None:
         if self._receiver is not None:
             await cancel_all([self._receiver])
+
+
+def _seen(task: asyncio.Future[wire.PeerReply]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 async def serve_peer(
