@@ -20,6 +20,7 @@
 #include "bindings/gil.h"
 #include "bindings/verbs.h"
 #include "directory/directory.h"
+#include "directory/peer_info.h"
 #include "directory/publisher.h"
 #include "directory/shard_map.h"
 #include "node/call.h"
@@ -55,11 +56,12 @@ PeerState state_of(const std::string& name) {
 }
 
 // X(field): of PeerInfo, as both sides of the peer protocol name them.
-#define RADIX_PEER_FIELDS(X)                                                                      \
-  X(peer_readable_bytes)                                                                          \
-  X(directory_offset)                                                                             \
-  X(arena_offset) X(side_offset) X(table_offset) X(directory_lines) X(arena_units) X(side_blocks) \
-      X(side_bytes) X(table_lines) X(table_lines_max)
+#define RADIX_PEER_FIELDS(X)                                                                    \
+  X(peer_readable_bytes)                                                                        \
+  X(directory_offset)                                                                           \
+  X(arena_offset)                                                                               \
+  X(side_offset) X(table_offset) X(directory_lines) X(arena_units) X(side_blocks) X(side_bytes) \
+      X(table_lines) X(table_lines_max)
 
 py::dict layout_of(const PeerInfo& info) {
   py::dict out;
@@ -98,7 +100,7 @@ class PyPeerTable final {
   [[nodiscard]] Use<PeerTable> get() { return {*session_, table_}; }
   [[nodiscard]] py::dict own_layout() {
     const auto mapped = get();
-    return layout_of(own_peer_info(*session_));
+    return layout_of(peer_info_of(session_->tree()));
   }
 
   void set(Rank rank, const std::string& state, bool warming, std::uint64_t incarnation,

@@ -29,25 +29,6 @@ void add_figures(LookupFigures& sum, const LookupFigures& one) noexcept {
 
 }  // namespace
 
-PeerInfo own_peer_info(const Session& session) {
-  const Tree& tree = session.tree();
-  const IndexLayout& layout = tree.layout();
-  PeerInfo info;
-  info.incarnation = session.incarnation();
-  info.peer_readable_bytes = layout.peer_readable_bytes;
-  info.directory_offset = layout.area(AreaKind::kDirectory).offset;
-  info.arena_offset = layout.area(AreaKind::kArena).offset;
-  info.side_offset = layout.area(AreaKind::kSideBlocks).offset;
-  info.table_offset = layout.area(AreaKind::kTable).offset;
-  info.directory_lines = layout.directory_lines;
-  info.arena_units = tree.arena().units();
-  info.side_blocks = layout.side_blocks;
-  info.side_bytes = layout.side_bytes;
-  info.table_lines = tree.table().lines_in_use();
-  info.table_lines_max = layout.table_lines_max;
-  return info;
-}
-
 PeerIndex::PeerIndex(std::shared_ptr<Session> session, std::uint32_t timeout_us)
     : session_(std::move(session)),
       timeout_us_(timeout_us),

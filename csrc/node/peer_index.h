@@ -25,10 +25,6 @@
 
 namespace radixshmem {
 
-// Returns: where the areas of the region lie and how much of them is in use, for the peer table of
-// others. Rank and state are left out.
-[[nodiscard]] PeerInfo own_peer_info(const Session& session);
-
 // Totals since the start of this process.
 struct LookupTotals {
   std::uint64_t lookups = 0;

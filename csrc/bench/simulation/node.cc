@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "directory/peer_info.h"
 
 namespace radixshmem::bench {
 namespace {
@@ -58,22 +59,9 @@ Node::Node(const IndexPlan& plan)
 }
 
 PeerInfo Node::info(Rank rank) const noexcept {
-  const IndexLayout& layout = view_.layout;
-  PeerInfo info;
+  PeerInfo info = peer_info_of(tree_);
   info.rank = rank;
   info.state = PeerState::kLive;
-  info.incarnation = kIncarnation;
-  info.peer_readable_bytes = layout.peer_readable_bytes;
-  info.directory_offset = layout.area(AreaKind::kDirectory).offset;
-  info.arena_offset = layout.area(AreaKind::kArena).offset;
-  info.side_offset = layout.area(AreaKind::kSideBlocks).offset;
-  info.table_offset = layout.area(AreaKind::kTable).offset;
-  info.directory_lines = layout.directory_lines;
-  info.arena_units = layout.pages * kPageUnits;
-  info.side_blocks = layout.side_blocks;
-  info.side_bytes = layout.side_bytes;
-  info.table_lines = tree_.table().lines_in_use();
-  info.table_lines_max = layout.table_lines_max;
   return info;
 }
 

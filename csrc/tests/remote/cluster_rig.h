@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "directory/directory.h"
+#include "directory/peer_info.h"
 #include "remote/lookup.h"
 #include "remote/peer_set.h"
 #include "tests/layout/test_region.h"
@@ -73,21 +74,9 @@ class ClusterNode final {
     table.init();
     table.set_own({rank, false, digest});
     directory.clear(digest);
+    info = peer_info_of(rig.tree());
     info.rank = rank;
     info.state = PeerState::kLive;
-    info.incarnation = incarnation;
-    const IndexLayout& layout = rig.view().layout;
-    info.peer_readable_bytes = layout.peer_readable_bytes;
-    info.directory_offset = area(AreaKind::kDirectory);
-    info.arena_offset = area(AreaKind::kArena);
-    info.side_offset = area(AreaKind::kSideBlocks);
-    info.table_offset = area(AreaKind::kTable);
-    info.directory_lines = layout.directory_lines;
-    info.arena_units = layout.pages * kPageUnits;
-    info.side_blocks = layout.side_blocks;
-    info.side_bytes = layout.side_bytes;
-    info.table_lines_max = layout.table_lines_max;
-    update_table_lines();
   }
 
   [[nodiscard]] std::byte* base() const { return rig.memory().base(); }
