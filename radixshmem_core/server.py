@@ -19,7 +19,6 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, TypeVar
 
 from .cluster.cluster import Cluster
@@ -56,7 +55,7 @@ from .prefault import Prefault
 from .reaper import Reaper
 from .report import status_line, status_report
 from .rpc import ProtocolError
-from .tasks import cancel_all, log_failure
+from .tasks import Tasks
 
 __all__ = ["RadixServer"]
 
@@ -223,7 +222,7 @@ class _Work:
         # The core wants the calls of an IndexServer one at a time; looking needs no order.
         self._owner_thread = concurrent.futures.ThreadPoolExecutor(1, "radix-server-owner")
         self._threads = concurrent.futures.ThreadPoolExecutor(3, "radix-server")
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks("a background job of the server")
         self._reaper: Reaper | None = None
         self._prefault: Prefault | None = None
         self._control: ControlSocket | None = None
@@ -265,7 +264,7 @@ class _Work:
             await self._cluster.close()
         if self._prefault is not None:
             self._prefault.cancel()
-        await cancel_all(self._tasks)
+        await self._tasks.cancel()
         await self.node.close(started=started)
         self._owner_thread.shutdown()
         self._threads.shutdown()
@@ -292,9 +291,7 @@ class _Work:
         if self._cluster is not None:
             self._cluster.attach(regions)
         for job in jobs:
-            task = asyncio.create_task(job)
-            task.add_done_callback(partial(log_failure, what="a background job of the server"))
-            self._tasks.append(task)
+            self._tasks.start(job)
 
     def _prefault_progress(self, done_bytes: int, total_bytes: int) -> None:
         self._tell("prefault", {"done_bytes": done_bytes, "total_bytes": total_bytes})
@@ -360,8 +357,8 @@ class _Work:
     async def _forget_geometry(self) -> None:
         if self._prefault is not None:
             self._prefault.cancel()
-        await cancel_all(self._tasks)
-        self._tasks, self._reaper, self._prefault = [], None, None
+        await self._tasks.cancel()
+        self._reaper = self._prefault = None
         if self._cluster is not None:
             await self._cluster.detach()
         await self.node.forget_geometry()

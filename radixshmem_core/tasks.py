@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""Ending asyncio tasks for certain, telling of those that failed, waiting for one in a thread."""
+"""Tasks that nobody waits for, ending tasks for certain, waiting for one in a thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["cancel_all", "log_failure", "wait_in_thread"]
+__all__ = ["Tasks", "cancel_all", "log_failure", "wait_in_thread"]
 
 _T = TypeVar("_T")
 
@@ -34,6 +34,29 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=0.1)
+
+
+class Tasks:
+    """Tasks that nobody waits for: each is kept until it ends, and its error is logged."""
+
+    def __init__(self, what: str) -> None:
+        """`what` failed, the log will say."""
+        self._what = what
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def cancel(self) -> None:
+        """Returns when all have ended."""
+        await cancel_all(self._tasks)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        log_failure(task, self._what)
 
 
 def wait_in_thread(

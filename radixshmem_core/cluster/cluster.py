@@ -15,10 +15,9 @@ import dataclasses
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from .. import _core
 from .._version import __version__
 from ..config import ServerConfig
 from ..control import ReplyWithDescriptor
@@ -27,7 +26,7 @@ from ..messages import Dialed
 from ..node import Node, Runner
 from ..regions import Regions
 from ..rpc import ProtocolError
-from ..tasks import cancel_all, log_failure, wait_in_thread
+from ..tasks import Tasks, wait_in_thread
 from . import wire
 from .addresses import is_loopback, own_address
 from .auth import load_token
@@ -37,15 +36,12 @@ from .membership import Membership
 from .node_rows import own_row, peer_row
 from .peer_link import serve_peer
 from .peers import Peer, Peers
-from .planes import check_backend, open_plane
-from .planes.base import DataPlane
-from .planes.rails import Rail
 from .pull_jobs import PullJobs
 from .pull_state import PullDeadline, PullOutcome
 from .registry import Member, RegistryOptions, RegistryUnavailable, open_registry
 from .reset import ask_to_drop, drop_outdated
 from .shared_index import SharedIndex, digest_of, geometry_key
-from .verbs import Verbs
+from .ways_in import WaysIn
 
 __all__ = ["Cluster"]
 
@@ -71,10 +67,7 @@ class Cluster:
         self._token = b""
         self._listener: Listener | None = None
         self._membership: Membership | None = None
-        self._responder: _core.Responder | None = None
-        self._verbs = Verbs(config)
-        self._plane: DataPlane | None = None
-        self._plane_reason = ""
+        self._ways_in = WaysIn(config, run)
         self._shared: SharedIndex | None = None
         self._regions: Regions | None = None
         self._epochs: dict[str, int] = {}
@@ -83,7 +76,7 @@ class Cluster:
         self._attached = asyncio.Event()
         self._attach_error = ""
         self._changing = asyncio.Lock()
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks = Tasks("a job of the cluster")
         self._peers = Peers(self._dial, self.describe, self._peers_changed)
         self._address = ""
         self._port = 0
@@ -99,9 +92,7 @@ class Cluster:
         self._token = load_token(
             config.cluster_token_file, loopback_only=is_loopback(self._address)
         )
-        if config.slot_region_bytes is not None:
-            await self._run(check_backend, config.transfer_backend)
-        await self._run(self._verbs.open)
+        await self._ways_in.check()
         self._listener = Listener(
             self._token, {wire.CONTROL: self._serve_control, wire.INDEX: self._serve_index}
         )
@@ -122,9 +113,9 @@ class Cluster:
         except RegistryUnavailable as error:
             self._membership.last_error = str(error)
             _log.warning("the registry cannot be reached; this node goes on alone: %s", error)
-        self._spawn(self._membership.run())
+        self._tasks.start(self._membership.run())
         if config.expected_min_nodes > 1:
-            self._spawn(self._await_members())
+            self._tasks.start(self._await_members())
 
     def attach(self, regions: Regions) -> None:
         """The index is there: share it. `detach` waits for what this has begun."""
@@ -134,7 +125,13 @@ class Cluster:
     async def _attach(self, regions: Regions) -> None:
         try:
             async with self._changing:  # a peer may ask to share anew
-                await self._open_ways_in(regions)
+                await self._ways_in.open(regions, self._address, self._dial_from_thread)
+                self._jobs = PullJobs(
+                    regions.index,
+                    self._pull,
+                    max_pending_jobs=self._config.max_pending_jobs,
+                    job_ttl_s=self._config.job_ttl_s,
+                )
                 await self._share()
             self._attach_error = ""
         except Exception as error:
@@ -142,37 +139,15 @@ class Cluster:
             self._attach_error = str(error) or repr(error)
         self._attached.set()
 
-    async def _open_ways_in(self, regions: Regions) -> None:
-        """What peers read this node through, before they hear of it; and the pulls."""
-        rails: list[Rail] = []
-        if regions.store is not None:
-            self._plane, self._plane_reason, rails = await self._run(self._open_plane, regions)
-        self._responder = await self._run(
-            _core.Responder.start,
-            regions.index,
-            None if regions.store is None else regions.store.data_view(),
-        )
-        await self._run(self._verbs.serve, self._responder, rails)
-        self._jobs = PullJobs(
-            regions.index,
-            self._pull,
-            max_pending_jobs=self._config.max_pending_jobs,
-            job_ttl_s=self._config.job_ttl_s,
-        )
-
     async def detach(self) -> None:
         """The index goes: nobody reads it any more, and nothing here does."""
         self._regions = None
         if self._attaching is not None:
             await asyncio.wait((self._attaching,))
         self._attached.clear()
-        jobs, plane, responder = self._jobs, self._plane, self._responder
-        self._jobs = self._plane = self._responder = None
+        jobs, self._jobs = self._jobs, None
         async with contextlib.AsyncExitStack() as ends:  # the last first, whatever one raises
-            if responder is not None:
-                ends.push_async_callback(self._run, responder.stop)
-            if plane is not None:
-                ends.push_async_callback(self._run, plane.close)
+            ends.push_async_callback(self._ways_in.close)
             ends.push_async_callback(self._unshare)
             if jobs is not None:
                 ends.push_async_callback(jobs.close)
@@ -197,24 +172,11 @@ class Cluster:
             ends.push_async_callback(self.detach)
             if membership is not None:
                 ends.push_async_callback(membership.leave)
-            ends.push_async_callback(cancel_all, self._tasks)
+            ends.push_async_callback(self._tasks.cancel)
 
     async def _run_registry(self, function: Callable[..., _T], *arguments: Any) -> _T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
-
-    def _open_plane(self, regions: Regions) -> tuple[DataPlane | None, str, list[Rail]]:
-        """The plane, or why there is none: then nothing is pulled. Also the devices that peers read
-        the slots through, if the plane has none of its own."""
-        assert regions.store is not None
-        try:
-            rails = self._verbs.open_rails(regions.store.data_view())
-            dial = self._dial_from_thread
-            plane, reason = open_plane(self._config, regions, self._address, dial, rails)
-        except Exception as error:  # engines of others raise what they like
-            _log.error("%s: no data plane, so nothing is pulled: %s", self._config.name, error)
-            return None, f"none: {error}", []
-        return plane, reason, rails if plane.name == "builtin" else []
 
     async def _await_members(self) -> None:
         """Hold readiness until enough nodes are there; after a while say what is missing."""
@@ -245,7 +207,7 @@ class Cluster:
 
     @property
     def data_plane(self) -> str:
-        return "" if self._plane is None else self._plane.name
+        return self._ways_in.plane_name
 
     def describe(self) -> wire.Description:
         """This server, for its peers."""
@@ -270,10 +232,7 @@ class Cluster:
             "registry": self._config.registry,
             "registry_error": membership.last_error if membership is not None else "",
             "attach_error": self._attach_error,
-            "data_plane": self.data_plane,
-            "data_plane_reason": self._plane_reason,
-            "slots_of_peers": [] if self._plane is None else self._plane.figures(),
-            "verbs": self._verbs.report(),
+            **self._ways_in.report(),
             "nodes": [
                 own_row(self.describe(), where),
                 *(peer_row(peer, 0 if shared is None else shared.digest) for peer in self._peers),
@@ -281,8 +240,6 @@ class Cluster:
         }
         if self._listener is not None:
             report["listener"] = self._listener.figures()
-        if self._responder is not None:
-            report["responder"] = self._responder.figures()
         if self._jobs is not None:
             report["pull_jobs"] = self._jobs.figures()
         if shared is not None:
@@ -298,7 +255,7 @@ class Cluster:
         if shared is None:
             return
         if shared.rank != self.rank or epochs.get(shared.key, 0) > shared.epoch:
-            self._spawn(self._share_anew())
+            self._tasks.start(self._share_anew())
         else:
             shared.peers_changed()
 
@@ -310,16 +267,6 @@ class Cluster:
         self._peers.tell()
         if self._shared is not None:
             self._shared.peers_changed()
-
-    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(job)
-        self._tasks.append(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        if task in self._tasks:
-            self._tasks.remove(task)
-        log_failure(task, "a job of the cluster")
 
     async def _share_anew(self) -> None:
         async with self._changing:
@@ -345,7 +292,7 @@ class Cluster:
             regions,
             epoch,
             self.rank,
-            self._plane,
+            self._ways_in.plane,
             self._run,
             self._run_as_owner,
             self._peers,
@@ -408,11 +355,7 @@ class Cluster:
             _log.warning("closing the connection of a peer: %s", error)
 
     async def _serve_index(self, connection: socket.socket) -> None:
-        if self._responder is None:
-            connection.close()
-            return
-        with contextlib.suppress(ValueError):  # who asked went away meanwhile
-            self._responder.add(connection.detach())
+        self._ways_in.serve(connection)
 
     async def _answer(self, request: wire.PeerRequest) -> wire.PeerReply:
         if isinstance(request, wire.Describe):
@@ -437,12 +380,13 @@ class Cluster:
         if isinstance(request, wire.LeaseEnd):
             return shared.leases.end(request.lease)
         assert isinstance(request, wire.PlaneMetadata)
-        if self._plane is None or request.plane != self._plane.name:
+        plane = self._ways_in.plane
+        if plane is None or request.plane != plane.name:
             raise RadixError(
                 f"{self._node_name} moves slots with {self.data_plane or 'nothing'}, who asks for "
                 f"them with {request.plane}; give both the same --transfer-backend"
             )
-        return wire.PlaneReply(metadata=await self._run(self._plane.local_metadata))
+        return wire.PlaneReply(metadata=await self._run(plane.local_metadata))
 
     def _heard(self, description: wire.Description) -> None:
         if not self._peers.hear(description) and self._membership is not None:

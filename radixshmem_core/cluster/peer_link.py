@@ -16,7 +16,7 @@ import msgspec
 from ..errors import RadixError
 from ..messages import Failure
 from ..rpc import ProtocolError, failure_of
-from ..tasks import cancel_all
+from ..tasks import Tasks, cancel_all
 from . import wire
 from .dialer import PeerUnreachable
 
@@ -119,7 +119,7 @@ async def serve_peer(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handler
 ) -> None:
     """The answering end, until the connection ends. ProtocolError for what is no request."""
-    under_way: set[asyncio.Task[None]] = set()
+    under_way = Tasks("an answer to a peer")
     room = asyncio.Semaphore(_MAX_UNDER_WAY)
 
     async def answer(number: int, request: wire.PeerRequest) -> None:
@@ -144,10 +144,8 @@ async def serve_peer(
             except msgspec.MsgspecError as error:
                 raise ProtocolError(f"not a request of the peer protocol: {error}") from error
             await room.acquire()
-            task = asyncio.create_task(answer(number, request))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
+            under_way.start(answer(number, request))
     finally:
-        await cancel_all(under_way)
+        await under_way.cancel()
         with contextlib.suppress(OSError):
             writer.close()

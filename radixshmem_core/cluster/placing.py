@@ -12,12 +12,11 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from .. import _core
 from ..config import ServerConfig
 from ..node import Runner
-from ..tasks import cancel_all, log_failure
+from ..tasks import Tasks
 from . import wire
 from .placement import Participant, Placement
 from .publication import Publication
@@ -61,7 +60,8 @@ class Placing:
         self._closed = False
         self._settling: asyncio.TimerHandle | None = None
         self._placing: asyncio.Task[None] | None = None
-        self._watching = asyncio.create_task(self._watch())
+        self._tasks = Tasks("placing the directory")
+        self._tasks.start(self._watch())
 
     @property
     def reads(self) -> int:
@@ -91,7 +91,7 @@ class Placing:
         self._closed = True
         if self._settling is not None:
             self._settling.cancel()
-        await cancel_all([self._watching, *([] if self._placing is None else [self._placing])])
+        await self._tasks.cancel()
 
     async def _watch(self) -> None:
         """Nobody tells when the time for something is over."""
@@ -120,8 +120,7 @@ class Placing:
             following.former is None,
         ):
             return
-        self._placing = asyncio.create_task(self._take(following))
-        self._placing.add_done_callback(partial(log_failure, what="placing the directory"))
+        self._placing = self._tasks.start(self._take(following))
 
     def _next(self) -> Placement:
         participants = self._participants()

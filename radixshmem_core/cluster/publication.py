@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from .. import _core
 from ..errors import RadixError
 from ..node import Runner
-from ..tasks import cancel_all, log_failure
+from ..tasks import Tasks
 from . import wire
 from .dialer import PeerUnreachable
 from .peers import Peer
@@ -68,9 +68,10 @@ class Publication:
         self._outboxes: dict[int, _Outbox] = {}
         self._collecting = asyncio.Lock()
         self._placed = asyncio.Event()
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("publishing")
         self._wake = asyncio.Event()
         self._closed = False
+        self._tasks.start(self._run())
 
     async def place(self, maps: list[bytes], living: dict[int, int], delay_s: float) -> None:
         """Take new shard maps; begin to send what others now keep after `delay_s`. `living`: the
@@ -81,7 +82,9 @@ class Publication:
                 self._outboxes.pop(number).close()
             for number in living:
                 if number != self._rank and number not in self._outboxes:
-                    self._outboxes[number] = _Outbox(partial(self._peer_of, number), self._message)
+                    self._outboxes[number] = _Outbox(
+                        partial(self._peer_of, number), self._message, self._tasks
+                    )
             delay_ms = round(delay_s * 1000)
             await self._call(self._publisher.set_maps, maps, _MOVED_KEYS_PER_S, delay_ms)
             for number in living:
@@ -92,7 +95,7 @@ class Publication:
         self._placed.set()
         self._wake.set()
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         healed = time.monotonic()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
@@ -103,8 +106,9 @@ class Publication:
                     healed = time.monotonic()
                     await self._heal()
                 await self._collect(everything=False)
-            except RadixError as error:
-                _log.error("publishing failed, going on: %s", error)
+            except Exception as error:  # whatever it is: what is not sent now may be sent later
+                unexpected = not isinstance(error, RadixError)
+                _log.error("publishing failed, going on: %s", error, exc_info=unexpected)
                 await asyncio.sleep(1.0)
 
     async def served(self, timeout_s: float) -> bool:
@@ -126,9 +130,7 @@ class Publication:
         what was collected must be sent."""
         if self._closed:
             return False
-        task = asyncio.create_task(self._flush())
-        self._flushes.add(task)
-        task.add_done_callback(self._flushed)
+        task = self._tasks.start(self._flush())
         await asyncio.wait((task,), timeout=max(0.0, timeout_s))
         return task.done() and not task.cancelled() and task.exception() is None
 
@@ -140,10 +142,6 @@ class Publication:
             await self._collect(everything=True)
             boxes = list(self._outboxes.values())
             await asyncio.gather(*(box.drained() for box in boxes))
-
-    def _flushed(self, task: asyncio.Task[None]) -> None:
-        self._flushes.discard(task)
-        log_failure(task, "a flush")
 
     async def _heal(self) -> None:
         """Begin to send everything once more, slowly: what was lost comes back, what keepers hold
@@ -169,8 +167,8 @@ class Publication:
 
     async def close(self) -> None:
         self._closed = True
-        boxes, self._outboxes = list(self._outboxes.values()), {}
-        await cancel_all([*self._flushes, *(box.task for box in boxes)])
+        self._outboxes = {}
+        await self._tasks.cancel()
 
     async def _collect(self, everything: bool) -> None:
         if not self._placements:
@@ -213,7 +211,10 @@ class _Outbox:
     """Batches for one rank, sent in order, one at a time."""
 
     def __init__(
-        self, peer_of: Callable[[], Peer | None], message: Callable[[bytes], wire.Publish]
+        self,
+        peer_of: Callable[[], Peer | None],
+        message: Callable[[bytes], wire.Publish],
+        tasks: Tasks,
     ) -> None:
         self._peer_of = peer_of
         self._message = message
@@ -226,7 +227,7 @@ class _Outbox:
         self._refused = ""
         self._sending = False
         self._closed = False
-        self.task = asyncio.create_task(self._run())
+        self._task = tasks.start(self._run())
 
     def __len__(self) -> int:
         return len(self._queue) + self._sending
@@ -245,7 +246,7 @@ class _Outbox:
 
     def close(self) -> None:
         self._closed = True  # a cancellation may be swallowed
-        self.task.cancel()
+        self._task.cancel()
         self._empty.set()
 
     async def _run(self) -> None:

@@ -21,7 +21,6 @@ from ..config import ServerConfig
 from ..errors import RadixError
 from ..node import Runner
 from ..regions import Regions
-from ..tasks import cancel_all
 from ..values import ComponentType
 from . import wire
 from .leases import Leases
@@ -115,7 +114,6 @@ class SharedIndex:
         self.draining = False
         self._records: dict[int, tuple[wire.Description, bool]] = {}  # written, by rank
         self._closed = False
-        self._publishing = asyncio.create_task(self.publication.run())
 
     # ------------------------------------------------------------ what others must know
 
@@ -220,7 +218,6 @@ class SharedIndex:
         for rank in (self.rank, *self._records):
             self.table.forget(rank)
         await self.placing.close()
-        await cancel_all([self._publishing])
         await self.publication.close()
         if self.puller is not None:
             await self.puller.close()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from radixshmem_core.cluster import cluster as cluster_module
+from radixshmem_core.cluster import ways_in
 from radixshmem_core.cluster.planes import DataPlane, PeerKey, Transfer
 from radixshmem_core.errors import RadixError
 
@@ -73,12 +73,12 @@ def gate_planes(
 ) -> dict[str, GatedPlane]:
     """Servers that are made in this process from now on get one; by the name of the server."""
     planes: dict[str, GatedPlane] = {}
-    open_plane = cluster_module.open_plane
+    open_plane = ways_in.open_plane
 
     def gated(config: Any, *rest: Any) -> tuple[GatedPlane, str]:
         plane, why = open_plane(config, *rest)
         planes[config.name] = kind(plane)
         return planes[config.name], why
 
-    patch.setattr(cluster_module, "open_plane", gated)
+    patch.setattr(ways_in, "open_plane", gated)
     return planes

@@ -19,7 +19,7 @@ from e2e.harness import DEADLINE_S, GEOMETRY, eventually
 from radixshmem_core import _core
 from radixshmem_core.client import RadixClient
 from radixshmem_core.cluster import cluster as cluster_module
-from radixshmem_core.cluster import wire
+from radixshmem_core.cluster import ways_in, wire
 from radixshmem_core.cluster.planes import PlaneMissing
 from radixshmem_core.errors import RadixError
 from radixshmem_core.server import RadixServer
@@ -71,7 +71,7 @@ def test_a_node_goes_on_without_a_data_plane_that_does_not_open(
         raise error
 
     other = made.start(0)
-    monkeypatch.setattr(cluster_module, "open_plane", broken)
+    monkeypatch.setattr(ways_in, "open_plane", broken)
     node = made.start(1)
     made.settle()
     mine, theirs = node.put(10, seed=1), other.put(10, seed=2)
@@ -102,11 +102,30 @@ def test_a_node_that_cannot_share_its_index_says_so_and_nothing_waits(
     assert node.client.query(path).common_hit == 10
 
 
+def test_publishing_goes_on_after_an_error_that_nobody_expects(
+    made: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect, failed = _core.Publisher.collect, threading.Event()
+
+    def fail_once(*arguments: Any) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("of no kind that is known")
+        return collect(*arguments)
+
+    monkeypatch.setattr(_core.Publisher, "collect", fail_once)
+    node, other = made.start(0), made.start(1)
+    made.settle()
+    assert failed.is_set()
+    path = node.put(10)
+    eventually(lambda: other.client.query(path).common_hit == 10, "what was put is published")
+
+
 def test_a_plane_that_opens_while_the_server_ends_is_closed(
     made: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, go_on, closed = (threading.Event() for _ in range(3))
-    open_plane = cluster_module.open_plane
+    open_plane = ways_in.open_plane
 
     class Plane(GatedPlane):
         def close(self) -> None:
@@ -119,7 +138,7 @@ def test_a_plane_that_opens_while_the_server_ends_is_closed(
         plane, why = open_plane(*arguments)
         return Plane(plane), why
 
-    monkeypatch.setattr(cluster_module, "open_plane", slow)
+    monkeypatch.setattr(ways_in, "open_plane", slow)
     server = RadixServer(made.config(0)).start()
     part = _part(server)
     with RadixClient(server.name, GEOMETRY):
@@ -143,7 +162,7 @@ def test_a_plane_that_does_not_close_leaves_nothing_else_open(
     node = made.start(0)
     node.flush()
     part = _part(node.server)
-    responder = part._responder
+    responder = part._ways_in._responder
     assert responder is not None
     stopped = threading.Event()
     address, port = part._address, part._port
@@ -156,7 +175,7 @@ def test_a_plane_that_does_not_close_leaves_nothing_else_open(
             responder.stop()
             stopped.set()
 
-    part._responder = Responder()  # type: ignore[assignment]
+    part._ways_in._responder = Responder()  # type: ignore[assignment]
 
     with pytest.raises(RadixError, match="nixl does not end"):
         node.server._call(part.close())
