@@ -183,6 +183,10 @@ py::dict directory_figures(PyDirectory& self) {
   out["capped"] = c.capped;
   out["promoted"] = c.promoted;
   out["refused"] = c.refused;
+  out["swept"] = c.swept;
+  out["batches"] = c.batches;
+  out["foreign_batches"] = c.foreign;
+  out["malformed_batches"] = c.malformed;
   return out;
 }
 

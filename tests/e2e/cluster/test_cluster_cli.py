@@ -80,6 +80,11 @@ def test_status_shows_the_cluster(pair: Cluster, run: Callable[..., str]) -> Non
     assert "granted 1" in " ".join(run("status", a.server.name).split())
     report = json.loads(run("status", b.server.name, "--json"))["cluster"]
     assert report["pulls"]["pulled_blocks"] == 20
+    kept = [
+        json.loads(run("status", n.server.name, "--json"))["cluster"]["directory"] for n in (a, b)
+    ]
+    assert sum(figures["batches"] for figures in kept) > 0
+    assert all(figures["malformed_batches"] == 0 for figures in kept)
 
 
 def test_a_drained_node_is_found_by_nobody_and_serves_its_own(
