@@ -286,7 +286,7 @@ class Publisher:
 
     def __init__(self, index: Index, rank: int, digest: int, chunk_blocks: int) -> None: ...
     def set_maps(self, maps: Sequence[Buffer], rate: int, delay_ms: int) -> None:
-        """The maps to write to, 3 at most, each [65,536, 2] uint16. Keys of shards with a new
+        """The maps to write to, 5 at most, each [65,536, 2] uint16. Keys of shards with a new
         keeper go to it, `rate` a second, from `delay_ms` on."""
     def resend(self, to: int, rate: int) -> None:
         """That rank is in another life: it gets all that it keeps."""

@@ -270,7 +270,7 @@ void bind_publisher(py::module_& module) {
           "set_maps",
           [](PyPublisher& self, const std::vector<py::object>& maps, std::uint32_t rate,
              std::uint64_t delay_ms) {
-            if (maps.size() > kMaxShardMaps) throw py::value_error("more than 3 shard maps");
+            if (maps.size() > kMaxShardMaps) throw py::value_error("more than 5 shard maps");
             ShardMaps all;
             for (const py::object& map : maps) all.push_back(shard_map_of(map));
             self.get()->set_maps(std::move(all), rate, PyPublisher::now(), delay_ms);

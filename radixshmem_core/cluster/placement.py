@@ -5,7 +5,7 @@
 Members of this server's digest take part, weighted by the size of their directories. A member that
 has just come is *warming*: it is written to at once, and read once the others have sent it what it
 keeps, or after a few seconds. And not all servers hear of a change at once: where a peer may still
-read by the map of before, it is written to as well.
+read by a map of before, it is written to as well.
 """
 
 from __future__ import annotations
@@ -38,19 +38,17 @@ class Participant:
 
 
 class Placement:
-    """The maps for one set of participants: `read` by, `write` to, and `former`, which peers may
-    still read by. Requires: make() before they are used."""
+    """The maps for one set of participants: `read` by, `write` to, and `former` ones that peers may
+    still read by, the newest first. Requires: make() before they are used."""
 
     read: ShardMap
     write: ShardMap
 
-    def __init__(
-        self, participants: tuple[Participant, ...], replicas: int, former: ShardMap | None = None
-    ) -> None:
+    def __init__(self, participants: tuple[Participant, ...], replicas: int) -> None:
         settled = tuple(p for p in participants if not p.warming) or participants
         self.participants = participants
         self.settled = settled
-        self.former = former
+        self.former: dict[int, ShardMap] = {}  # by `reads`
         self._replicas = replicas
         self.served = _digest(participants)
         self.reads = _digest(settled)
@@ -63,7 +61,7 @@ class Placement:
 
     def maps(self) -> list[bytes]:
         """All that is written to, each once."""
-        maps = [self.read, self.write, *([] if self.former is None else [self.former])]
+        maps = [self.read, self.write, *self.former.values()]
         return list(dict.fromkeys(shard_map.tobytes() for shard_map in maps))
 
 

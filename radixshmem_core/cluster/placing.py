@@ -9,6 +9,7 @@ sent at a limited rate, and in a large cluster not by all at the same moment.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from .publication import Publication
 __all__ = ["Placing"]
 
 _WARM_S = 5.0  # the longest that a new member is not read, and that a former map is written to
+_MOST_FORMER = 3
 _LOOK_S = 0.5
 _SPREAD_S = 0.002  # for each member: over so long the servers begin to send what moves
 
@@ -115,9 +117,9 @@ class Placing:
             self._settle()
             return
         current, following = self._current, self._next()
-        if current is not None and (current.participants, current.former is None) == (
+        if current is not None and (current.participants, [*current.former]) == (
             following.participants,
-            following.former is None,
+            [*following.former],
         ):
             return
         self._placing = self._tasks.start(self._take(following))
@@ -131,7 +133,9 @@ class Placing:
         moved = current.reads != following.reads
         agreed = all(said.reads == following.reads for said in self._readable())
         if not agreed and (moved or time.monotonic() - self._read_since < _WARM_S):
-            following.former = current.read if moved else current.former
+            former = {current.reads: current.read, **current.former}
+            former.pop(following.reads, None)
+            following.former = dict(itertools.islice(former.items(), _MOST_FORMER))
         return following
 
     def _participants(self) -> tuple[Participant, ...]:
@@ -154,7 +158,8 @@ class Placing:
             self._table.set_shard_map(placement.read.tobytes())
             self._changed()
         living = {said.rank: said.incarnation for said in self._readable()}
-        living[self._me.rank] = self._me.incarnation
+        # Also of whom nothing is heard just now: it may answer again before it is left out.
+        living |= {each.rank: each.incarnation for each in placement.participants}
         delay_s = random.uniform(0, len(living) * _SPREAD_S)
         await self._publication.place(placement.maps(), living, delay_s)
         if await self._publication.served(_WARM_S):

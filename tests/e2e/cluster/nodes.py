@@ -134,9 +134,12 @@ class Cluster:
 
     @staticmethod
     def placed(node: Node, count: int) -> bool:
-        rows = node.server.status()["cluster"]["nodes"]
-        return sum(row["state"] in ("self", "live") for row in rows) == count and not any(
-            row.get("warming") for row in rows
+        report = node.server.status()["cluster"]
+        rows = report["nodes"]
+        return (
+            sum(row["state"] in ("self", "live") for row in rows) == count
+            and not any(row.get("warming") for row in rows)
+            and report["directory"]["read_members"] == count
         )
 
     def close(self) -> None:

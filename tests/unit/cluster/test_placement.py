@@ -11,7 +11,9 @@ NEW = Participant(3, 103, 1024, warming=True)
 
 
 def _made(*participants: Participant, former: np.ndarray | None = None) -> Placement:
-    placement = Placement(participants, replicas=1, former=former)
+    placement = Placement(participants, replicas=1)
+    if former is not None:
+        placement.former = {1: former}
     placement.make()
     return placement
 

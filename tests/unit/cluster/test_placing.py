@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import unittest.mock
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from radixshmem_core.cluster.placement import Participant
+from radixshmem_core.cluster.placement import Participant, Placement
 from radixshmem_core.cluster.placing import Placing
 from radixshmem_core.cluster.wire import Description
 from radixshmem_core.config import ServerConfig
@@ -107,6 +108,45 @@ async def test_the_former_map_is_written_to_until_all_read_by_the_new_one() -> N
     await rig.until(lambda: rig.publication.placed[-1] == (2, {0, 1}))
     rig.says(1, reads=rig.placing.reads)
     await rig.until(lambda: rig.publication.placed[-1] == (1, {0, 1}))
+    await rig.placing.close()
+
+
+@in_a_loop
+async def test_who_reads_by_an_older_map_is_written_to_through_several_changes() -> None:
+    """As where several nodes join one after another, and one hears of nothing yet."""
+    rig = Rig()
+    await rig.settled()
+    alone = rig.placing.reads
+    for joined in range(1, 6):
+        rig.says(joined, reads=alone)
+        await rig.until(lambda n=joined: rig.placing.read_members == n + 1)
+        written_to = (1 + min(joined, 3), set(range(joined + 1)))
+        await rig.until(lambda w=written_to: rig.publication.placed[-1] == w)
+    for rank in rig.peers:
+        rig.says(rank, reads=rig.placing.reads)
+    await rig.until(lambda: rig.publication.placed[-1][0] == 1)
+    await rig.placing.close()
+
+
+@in_a_loop
+async def test_a_peer_that_is_not_heard_for_a_moment_is_written_to_as_long_as_it_keeps() -> None:
+    """It answers again before its silence is placed: then nothing is placed anew."""
+    rig = Rig()
+    await rig.settled()
+    make = Placement.make
+
+    def make_in_silence(placement: Placement) -> None:
+        silent.update(rig.peers)
+        rig.peers.clear()
+        make(placement)
+
+    silent: dict[int, Description] = {}
+    with unittest.mock.patch.object(Placement, "make", make_in_silence):
+        rig.says(1)
+        await rig.until(lambda: rig.placing.read_members == 2)
+    rig.peers.update(silent)
+    await rig.until(lambda: len(rig.publication.placed) == 2)
+    assert rig.publication.placed[-1][1] == {0, 1}
     await rig.placing.close()
 
 
