@@ -52,6 +52,7 @@ _DIAL_TIMEOUT_S = 2.0
 _MAX_EPOCHS = 1000  # of other geometries than the own one
 _NO_DIGEST = 1 << 63  # of no tree
 _BOOTSTRAP_POLL_S = 0.2
+_ATTACH_S = 5.0  # the longest that a reset waits for the index to be shared
 
 
 class Cluster:
@@ -320,6 +321,7 @@ class Cluster:
 
         RadixError naming those that did not confirm it in time.
         """
+        await self._wait_attached(_ATTACH_S)
         shared, membership = self._shared, self._membership
         if shared is None or membership is None:
             why = f": {self._attach_error}" if self._attach_error else ""
@@ -333,11 +335,15 @@ class Cluster:
     async def flush(self, timeout_s: float) -> bool:
         """Whether every insert until now is known to its shard holders."""
         begin = asyncio.get_running_loop().time()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._attached.wait(), timeout_s)
+        await self._wait_attached(timeout_s)
         left = timeout_s - (asyncio.get_running_loop().time() - begin)
         shared = self._shared
         return shared is not None and await shared.publication.flush(left)
+
+    async def _wait_attached(self, timeout_s: float) -> None:
+        """Until the index is shared, or could not be."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._attached.wait(), timeout_s)
 
     async def drain(self) -> None:
         if self._shared is not None:

@@ -102,6 +102,29 @@ def test_a_node_that_cannot_share_its_index_says_so_and_nothing_waits(
     assert node.client.query(path).common_hit == 10
 
 
+def test_a_reset_waits_for_an_index_that_is_just_being_shared(
+    made: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, go_on = threading.Event(), threading.Event()
+    open_plane = ways_in.open_plane
+
+    def slow(*arguments: Any) -> Any:
+        opening.set()
+        assert go_on.wait(DEADLINE_S)
+        return open_plane(*arguments)
+
+    monkeypatch.setattr(ways_in, "open_plane", slow)
+    node = made.start(0)
+    path = node.put(10)
+    assert opening.wait(DEADLINE_S)
+    reset = _Started(lambda: node.client.reset(cluster=True))
+    reset.join(0.2)
+    assert reset.is_alive()
+    go_on.set()
+    assert reset.ends()
+    assert node.client.query(path).common_hit == 0
+
+
 def test_publishing_goes_on_after_an_error_that_nobody_expects(
     made: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
