@@ -20,6 +20,11 @@ from .pools import PagePart
 __all__ = ["FullPages"]
 
 _FULL = ComponentType.FULL
+_ORPHANS = (
+    "pages were not stored, since what comes before them is not in the index: the radix-server was "
+    "restarted or holds too little; SGLang stores it again when it has computed it again, as after "
+    "POST /flush_cache"
+)
 
 
 class FullPages:
@@ -28,8 +33,6 @@ class FullPages:
     def __init__(self, parts: tuple[PagePart, ...], held: HeldSlots) -> None:
         self._sidecars = {part.name for part in parts[:-1]}
         self._held = held
-        self.orphans = 0
-        """Pages that were not stored since their prefix is not in the index any more."""
 
     def read(
         self, client: RadixClient, path: Keys, first: int, batch: Batch, timeout_ms: int
@@ -49,7 +52,8 @@ class FullPages:
         """Store the pages that are not there, and those that are damaged, as far as there is room.
 
         Of a sidecar, the slots wait for the KV; the KV completes them and puts them in the index.
-        Returns: which pages are there now, or wait.
+        Returns: which pages are there now, or wait. RadixError also where the pages before them
+        are not there, or no pin is left.
         """
         with self._held.guard:
             found = client.query(path, local_only=True, lock=True)
@@ -62,8 +66,7 @@ class FullPages:
                         "start the radix-server with more --max-pins"
                     )
                 if found.common_hit < first:
-                    self.orphans += len(batch)
-                    return np.zeros(len(batch), np.bool_)
+                    raise RadixError(_ORPHANS)
                 return self._write(client, path, found, first, batch)
             finally:
                 found.finalize()

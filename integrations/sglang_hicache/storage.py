@@ -41,11 +41,6 @@ __all__ = ["RadixShmemStorage"]
 
 _log = logging.getLogger("radixshmem.sglang")
 _QUIET_S = 30.0  # the same trouble is told once in this time
-_ORPHANS = (
-    "pages were not stored, since what comes before them is not in the index: the radix-server was "
-    "restarted or holds too little; SGLang stores it again when it has computed it again, as after "
-    "POST /flush_cache"
-)
 _NO_PREFIX = (
     "SGLang does not tell what comes before the pages that it stores, so of a sequence only the "
     'first ones are found again: add "hicache_storage_pass_prefix_keys": true to '
@@ -289,10 +284,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
             else:
                 if extra_info is not None and extra_info.prefix_keys is None:
                     self._tell(_NO_PREFIX)
-                orphans = attached.full.orphans
                 ok = attached.full.write(client, path, first, batch)
-                if attached.full.orphans != orphans:
-                    self._tell(_ORPHANS)
                 if batch.part.last:
                     stored = len(ok) if ok.all() else int(ok.argmin())  # without a gap
                     attached.settle(client, path[: first + stored], first)
