@@ -46,7 +46,7 @@ class Attached:
         hint = _PIPELINE_HINT if config.pp_size > 1 else ""
         self.connection = Connection(settings, slots, hint)
 
-    def trailing_mask(self, pools: Iterable[str]) -> int:
+    def mask(self, pools: Iterable[str]) -> int:
         """For queries of FULL blocks with the last pages of those of these pools that have them."""
         masks = (self.trailing[name].mask for name in pools if name in self.trailing)
         return functools.reduce(operator.or_, masks, COMPONENT_MASK_FULL)

@@ -20,7 +20,6 @@ from sglang.srt.mem_cache.hicache_storage import (
     HiCacheStorage,
     HiCacheStorageConfig,
     HiCacheStorageExtraInfo,
-    PoolHitPolicy,
     PoolName,
     PoolTransfer,
     PoolTransferResult,
@@ -32,6 +31,7 @@ from radixshmem import RadixClient, RadixError, ServerNotReady
 from .attached import Attached
 from .engine import draft_pool_missing
 from .identity import rank_salt
+from .lookup import Lookup
 from .metrics import Meter
 from .options import Settings
 from .pages import Batch, Keys
@@ -60,7 +60,6 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         """ValueError for wrong options. `kwargs` is given to a backend that was made by name."""
         self._config = storage_config
         self._settings = Settings.of(storage_config.extra_config)
-        self._local_only = self._settings.pull_timeout_ms == 0
         self._paths = Paths(rank_salt(storage_config))
         self._meter = Meter()
         self._pools: dict[str, Any] = {}
@@ -148,9 +147,8 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
     ) -> int:
         """How many of the leading pages are there, on this node or on peers."""
 
-        def ask(attached: Attached, client: RadixClient) -> int:
-            path, first = self._paths.asked(keys, extra_info)
-            return max(client.query(path, local_only=self._local_only).common_hit - first, 0)
+        def ask(_: Attached, client: RadixClient) -> int:
+            return self._lookup(client, keys, extra_info).hit()
 
         return self._attempt(0, ask)
 
@@ -163,48 +161,16 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         """Which numbers of leading pages can be restored, with what each pool needs for them."""
 
         def ask(attached: Attached, client: RadixClient) -> PoolTransferResult:
-            path, first = self._paths.asked(keys, extra_info)
-            pages = max(client.query(path, local_only=self._local_only).common_hit - first, 0)
-            restorable = list(range(1, pages + 1))
-            hits: dict[str, int] = {PoolName.KV: pages} if pages else {}
-            transfers = pool_transfers or []
-            mask = attached.trailing_mask(each.name for each in transfers)
-            deepest = client.query(path, mask, local_only=self._local_only).common_hit - first
-            for transfer in transfers:
-                good = self._restorable(attached, client, transfer, path, first, pages, deepest)
-                if good:
-                    hits[transfer.name] = good[-1]
-                restorable = sorted(set(restorable).intersection(good))
-            return PoolTransferResult(restorable[-1] if restorable else 0, hits, restorable)
+            lookup = self._lookup(client, keys, extra_info)
+            return lookup.restorable(attached, pool_transfers or [], self._tell)
 
         return self._attempt(PoolTransferResult.empty(), ask)
 
-    def _restorable(
-        self,
-        attached: Attached,
-        client: RadixClient,
-        transfer: PoolTransfer,
-        path: Keys,
-        first: int,
-        pages: int,
-        deepest: int,
-    ) -> list[int]:
-        """Numbers of leading pages for which this pool has what it needs, ascending; on peers it
-        is known of one number only, `deepest`."""
-        part = attached.parts.of(transfer.name)
-        if not pages or part is None:
-            return []
-        trailing = attached.trailing.get(part.name)
-        if trailing is not None and transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
-            needed = max(1, len(transfer.keys or ()))
-            ok = trailing.restorable(client, path, first, pages, needed)
-            if 0 < deepest <= pages and needed <= trailing.window:
-                ok[deepest - 1] = True
-            return [int(length) + 1 for length in ok.nonzero()[0]]
-        if trailing is None and transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
-            return list(range(1, pages + 1))  # the sidecar is in the slots of the KV
-        self._tell(f"the host pool {part.name} with hit policy {transfer.hit_policy} is not kept")
-        return []
+    def _lookup(
+        self, client: RadixClient, keys: Sequence[str], extra_info: HiCacheStorageExtraInfo | None
+    ) -> Lookup:
+        path, first = self._paths.asked(keys, extra_info)
+        return Lookup(client, path, first, self._settings.pull_timeout_ms == 0)
 
     # ------------------------------------------------------------ pages
 
