@@ -100,8 +100,8 @@ def radix_storage(pool: Any, data_bytes: int) -> Iterator[tuple[RadixShmemStorag
         storage.register_mem_pool_host(pool)
         storage.on_host_pools_registered()
         try:
-            assert storage._attached is not None
-            client = storage._attached.connection.client
+            assert storage._attachment.attached is not None
+            client = storage._attachment.attached.connection.client
             if client is None:
                 raise RuntimeError(f"the adapter did not attach to {name}")
             client.wait_ready(60.0)

@@ -56,6 +56,13 @@ class Attached:
         for pages in self.trailing.values():
             pages.settle(client, path, first)
 
+    def clear(self, client: RadixClient) -> None:
+        """Drop the trees of all nodes of this fingerprint, and what waits here for its path."""
+        with self.held.guard:
+            self.held.follow(client)
+            self.held.clear(client)
+            client.reset(cluster=True)
+
     def close(self) -> None:
         """Not while a store writes: its slots would be another's as soon as the client ends."""
         with self.held.guard:

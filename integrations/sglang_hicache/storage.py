@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -29,7 +28,7 @@ from sglang.srt.observability.metrics_collector import StorageMetrics
 from radixshmem import RadixClient, RadixError, ServerNotReady
 
 from .attached import Attached
-from .engine import draft_pool_missing
+from .attachment import Attachment
 from .identity import rank_salt
 from .lookup import Lookup
 from .metrics import Meter
@@ -58,72 +57,33 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
 
     def __init__(self, storage_config: HiCacheStorageConfig, kwargs: object = None) -> None:
         """ValueError for wrong options. `kwargs` is given to a backend that was made by name."""
-        self._config = storage_config
         self._settings = Settings.of(storage_config.extra_config)
         self._paths = Paths(rank_salt(storage_config))
         self._meter = Meter()
-        self._pools: dict[str, Any] = {}
-        self._opening = threading.RLock()
-        self._attached: Attached | None = None
-        self._ended = False  # closed, or refused
+        self._attachment = Attachment(storage_config, self._settings)
         self._told: dict[str, float] = {}
 
     # ------------------------------------------------------------ life
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         super().register_mem_pool_host(mem_pool_host)
-        self._register("kv", mem_pool_host)
+        self._attachment.register("kv", mem_pool_host)
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: PoolName | str) -> None:
-        self._register(getattr(host_pool_name, "value", str(host_pool_name)), host_pool)
-
-    def _register(self, name: str, pool: Any) -> None:
-        """A pool that comes later changes what a page is."""
-        with self._opening:
-            if self._pools.get(name) is pool:
-                return
-            self._pools[name] = pool
-            if self._attached is not None:
-                self._attached.close()
-                self._attached = None
-                self._open()
+        name = getattr(host_pool_name, "value", str(host_pool_name))
+        self._attachment.register(name, host_pool)
 
     def on_host_pools_registered(self) -> None:
         """ValueError, GeometryMismatch: SGLang then does not attach. Not called before 0.5.23."""
-        if not draft_pool_missing(self._pools):
-            self._open()
-
-    def _open(self) -> Attached:
-        with self._opening:
-            if self._attached is None:
-                self._attached = Attached(self._config, self._settings, self._pools)
-            return self._attached
-
-    def _opened(self) -> Attached | None:
-        """At a batch, where nothing may raise: what cannot be opened is told once, then misses."""
-        if self._attached is not None or self._ended:
-            return self._attached
-        with self._opening:
-            try:
-                return None if self._ended else self._open()
-            except Exception as error:  # an error here would end SGLang's thread
-                self._ended = True
-                surprise = not isinstance(error, ValueError | RadixError | OSError)
-                words = "radixshmem: nothing is restored or stored: %s"
-                _log.error(words, error, exc_info=surprise)
-                return None
+        self._attachment.all_registered()
 
     def close(self) -> None:
         """Give all pins and slots back, and end the client. Idempotent."""
-        with self._opening:
-            self._ended = True
-            attached, self._attached = self._attached, None
-            if attached is not None:
-                attached.close()
+        self._attachment.close()
 
     def clear(self) -> None:
         """Drop the trees of all nodes of this fingerprint. RadixError: nothing was dropped."""
-        attached = self._opened()
+        attached = self._attachment.at_batch()
         client = attached.connection.client if attached is not None else None
         if attached is None or client is None:
             raise RadixError(
@@ -132,10 +92,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
             )
         with contextlib.suppress(ServerNotReady):
             client.mempool_total()  # told once to each thread when a server was replaced
-        with attached.held.guard:
-            attached.held.follow(client)
-            attached.held.clear(client)
-            client.reset(cluster=True)
+        attached.clear(client)
 
     def get_stats(self) -> StorageMetrics:
         return self._meter.take()
@@ -279,7 +236,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
 
     def _attempt(self, miss: _T, call: Callable[[Attached, RadixClient], _T]) -> _T:
         """What the call returns; `miss` when there is no server, or anything goes wrong."""
-        attached = self._opened()
+        attached = self._attachment.at_batch()
         client = attached.connection.client if attached is not None else None
         if attached is None or client is None:
             return miss

@@ -59,7 +59,7 @@ def reads_all(reader: RadixClient) -> bool:
 
 
 def client(rank: Rank) -> RadixClient:
-    of_storage: RadixClient = rank.storage._attached.connection.client
+    of_storage: RadixClient = rank.storage._attachment.attached.connection.client
     return of_storage
 
 

@@ -285,7 +285,7 @@ class TestHeldSidecars:
 
     def test_they_stay_for_their_time(self, cache: RadixServer, start_rank: Start) -> None:
         rank = start_rank(DRAFT)
-        waiting = rank.storage._attached.held
+        waiting = rank.storage._attachment.attached.held
         store_sidecar(rank, DRAFT, tokens(5))
         for old in waiting:
             old.since -= held.HOLD_S

@@ -53,7 +53,7 @@ def ends(sidecars: tuple[Sidecar, ...]) -> dict[PoolName, int]:
 
 
 def waiting(rank: Rank) -> int:
-    return len(rank.storage._attached.held)
+    return len(rank.storage._attachment.attached.held)
 
 
 @SIDECARS
@@ -253,7 +253,7 @@ class TestOlderVersions:
         kind = type(start_rank(SWA).storage)
         monkeypatch.setattr(kind, "on_host_pools_registered", lambda self: None)
         rank = start_rank(SWA)
-        assert rank.storage._attached is None
+        assert rank.storage._attachment.attached is None
         assert rank.store(tokens(20)) == 20
         assert rank.fetch(tokens(20)) == Fetched(20, 20, ends((SWA,)))
 

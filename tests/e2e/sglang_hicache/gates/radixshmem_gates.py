@@ -37,7 +37,7 @@ def register() -> None:
 
 def _ranked(call: Callable[..., Any]) -> Callable[..., Any]:
     def ranked(self: Any, *arguments: Any) -> Any:
-        _here.rank = self._config.tp_rank
+        _here.rank = self._attachment.config.tp_rank
         return call(self, *arguments)
 
     return ranked
@@ -46,7 +46,7 @@ def _ranked(call: Callable[..., Any]) -> Callable[..., Any]:
 def _asked(call: Callable[..., Any]) -> Callable[..., Any]:
     def asked(self: Any, *arguments: Any, **options: Any) -> Any:
         answer = call(self, *arguments, **options)
-        _pass("asked", self._config.tp_rank)
+        _pass("asked", self._attachment.config.tp_rank)
         return answer
 
     return asked
