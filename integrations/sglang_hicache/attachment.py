@@ -31,7 +31,7 @@ class Attachment:
         self._ended = False  # closed, or refused
 
     def register(self, name: str, pool: Any) -> None:
-        """A pool that comes later changes what a page is. Errors as of all_registered()."""
+        """A pool that comes later changes what a page is. Raises as all_registered() does."""
         with self._guard:
             if self._pools.get(name) is pool:
                 return

@@ -51,8 +51,8 @@ class Settings:
                 f'{_WHERE} lacks "interface_v1": 1, without which SGLang hands the dynamic backend '
                 "no pages"
             )
-        for name in ("endpoint", "revision"):
-            check_text(_WHERE, name, given.get(name))
         settings = cls(**given)
+        check_text(_WHERE, "endpoint", settings.endpoint)
+        check_text(_WHERE, "revision", settings.revision)
         check_milliseconds(_WHERE, "pull_timeout_ms", settings.pull_timeout_ms)
         return settings

@@ -89,8 +89,7 @@ def page_parts(pools: Mapping[str, Any], *, shared_by_ranks: bool) -> PageParts:
 
     `shared_by_ranks`: several ranks have the same KV and one writes it (MLA, with TP).
     """
-    names = {getattr(name, "value", str(name)): pool for name, pool in pools.items()}
-    second = [name for name in names if name in _SECOND_SWA]
+    second = [name for name in pools if name in _SECOND_SWA]
     if second:
         raise ValueError(
             f"the host pools {', '.join(second)} hold last pages of a prefix as swa does; "
@@ -98,7 +97,7 @@ def page_parts(pools: Mapping[str, Any], *, shared_by_ranks: bool) -> PageParts:
         )
     sharded = [
         name
-        for name, pool in names.items()
+        for name, pool in pools.items()
         if name == "mamba" or (name.startswith("draft") and isinstance(pool, MHATokenToKVPoolHost))
     ]
     if shared_by_ranks and sharded:
@@ -106,10 +105,10 @@ def page_parts(pools: Mapping[str, Any], *, shared_by_ranks: bool) -> PageParts:
             f"the host pools {', '.join(sharded)} differ between TP ranks while the KV is the same "
             "on all, so that one rank writes it: use one TP rank, or leave the storage backend out"
         )
-    sidecars = sorted(set(names) - {_KV, *_TRAILING})
-    full = _parts({name: names[name] for name in (*sidecars, _KV)}, ComponentType.FULL)
+    sidecars = sorted(set(pools) - {_KV, *_TRAILING})
+    full = _parts({name: pools[name] for name in (*sidecars, _KV)}, ComponentType.FULL)
     swa, mamba = (
-        _parts({name: names[name]}, component)[0] if name in names else None
+        _parts({name: pools[name]}, component)[0] if name in pools else None
         for name, component in _TRAILING.items()
     )
     return PageParts(tuple(full), swa, mamba)
