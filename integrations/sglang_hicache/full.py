@@ -7,13 +7,11 @@ A path is the folded keys from the begin of the sequence on; a batch is its end,
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 
 from radixshmem import ComponentType, InsertError, QueryResult, RadixClient, RadixError
 
-from .held import Held, HeldSlots
+from .held import Held, HeldSlots, recycle
 from .pages import Batch, Keys, Mask, SlotIds, Where
 from .pools import PagePart
 
@@ -97,8 +95,7 @@ class FullPages:
             batch.write(store, slots, where)
             landed = client.insert(path[: first + there + len(slots)], slots, first + there)
         except BaseException:
-            with contextlib.suppress(RadixError, ValueError):
-                client.recycle_slots(slots)
+            recycle(client, slots, _FULL)
             raise
         if landed.error in (InsertError.BUSY, InsertError.BAD_REQUEST):
             client.recycle_slots(slots)

@@ -20,7 +20,7 @@ from radixshmem import ComponentType, RadixClient, RadixError
 
 from .pages import Keys, SlotIds
 
-__all__ = ["HOLD_S", "Held", "HeldSlots"]
+__all__ = ["HOLD_S", "Held", "HeldSlots", "recycle"]
 
 HOLD_S = 30.0
 
@@ -95,10 +95,7 @@ class HeldSlots:
         return held
 
     def give_back(self, client: RadixClient, held: Held) -> None:
-        slots = self.take(held).owned
-        if slots.size:
-            with contextlib.suppress(RadixError, ValueError):  # then they went with their server
-                client.recycle_slots(slots, held.component)
+        recycle(client, self.take(held).owned, held.component)
 
     def clear(self, client: RadixClient) -> None:
         """Give all back."""
@@ -131,3 +128,10 @@ class HeldSlots:
             if self._held:
                 oldest = min(held.since for held in self)
                 self._start_timer(max(oldest + HOLD_S - now, 1.0))
+
+
+def recycle(client: RadixClient, slots: SlotIds, component: ComponentType) -> None:
+    """Slots that are not needed after all go back to their pool."""
+    if slots.size:
+        with contextlib.suppress(RadixError, ValueError):  # then they went with their server
+            client.recycle_slots(slots, component)

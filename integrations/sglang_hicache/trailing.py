@@ -7,13 +7,11 @@ They hang on the FULL blocks of the same positions, so they enter the index afte
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 
-from radixshmem import COMPONENT_MASK_FULL, ComponentType, InsertError, RadixClient, RadixError
+from radixshmem import COMPONENT_MASK_FULL, ComponentType, InsertError, RadixClient
 
-from .held import Held, HeldSlots
+from .held import Held, HeldSlots, recycle
 from .pages import Batch, Keys, Mask, SlotIds
 from .pools import PagePart
 
@@ -114,8 +112,7 @@ class TrailingPages:
         try:
             batch.write(client.store, slots[where], where)
         except BaseException:
-            with contextlib.suppress(RadixError, ValueError):
-                client.recycle_slots(slots[where], self._component)
+            recycle(client, slots[where], self._component)
             raise
         if path_there:
             return np.full(len(batch), self._insert(client, path, slots))
