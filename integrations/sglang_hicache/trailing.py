@@ -78,16 +78,16 @@ class TrailingPages:
                 known = np.full(len(batch), -1, np.int32)
                 known[: len(found.slots)] = found.slots
                 self._mend(client, batch, known)
-                missing = np.flatnonzero(known < 0)
-                slots = np.full(len(batch), -1, np.int32)
-                if not missing.size:
-                    return np.ones(len(batch), np.bool_)
+                there: Mask = np.greater_equal(known, 0)
+                missing = np.flatnonzero(~there)
                 path_there = found.common_hit == len(path)
-                if missing.size <= self._room(client, path_there):
-                    new = client.allocate_slots(len(missing), self._component)
-                    slots[missing[: len(new)]] = new
-                if (slots[missing] < 0).any():
-                    return np.greater_equal(known, 0, dtype=np.bool_)
+                if not missing.size or missing.size > self._room(client, path_there):
+                    return there
+                new = client.allocate_slots(len(missing), self._component)
+                if not new.size:  # of these pools it is all or none
+                    return there
+                slots = np.full(len(batch), -1, np.int32)
+                slots[missing] = new
                 return self._store(client, path, batch, slots, path_there)
             finally:
                 found.finalize()
