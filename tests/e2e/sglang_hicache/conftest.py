@@ -115,6 +115,14 @@ def cache(region_name: str) -> Iterator[RadixServer]:
 
 
 @pytest.fixture
+def small(region_name: str) -> Iterator[RadixServer]:
+    """A server of few slots, which nothing but a store makes free."""
+    config = ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)
+    with RadixServer(config) as running:
+        yield running
+
+
+@pytest.fixture
 def start_rank(region_name: str) -> Iterator[Callable[..., Any]]:
     """Starts controllers in this process, on the server of this test: see controllers.start."""
     from e2e.sglang_hicache import controllers

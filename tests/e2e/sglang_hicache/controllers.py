@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from e2e.harness import DEADLINE_S
+from e2e.sglang_hicache import rank_pages
 from e2e.sglang_hicache.pools import PAGE, Sidecar, blank, fill, holds, host_group, parallel
 from sglang.srt.mem_cache.base_prefix_cache import CacheRequestHandle
 from sglang.srt.mem_cache.hicache_storage import (
@@ -294,15 +295,16 @@ def used(cache: RadixServer) -> int:
         return client.mempool_used()
 
 
-def damage(cache: RadixServer, path: Sequence[int], page: int) -> None:
-    """Overwrite the last bytes of this page's slot."""
+def total(cache: RadixServer) -> int:
+    """Slots for KV; a client has configured the server."""
     with RadixClient(cache.config.name) as client:
-        keys = fold_page_keys(keys_of(path)[: page + 1])
-        found = client.query(keys)
-        slot = int(found.full_slots[page])
-        assert client.geometry is not None
-        size = client.geometry["pools"]["full"]["slot_bytes"]
-        client.slot_view(slot)[size - 8 : size] = bytes(8)
+        return client.mempool_total()
+
+
+def damage(cache: RadixServer, path: Sequence[int], page: int) -> None:
+    """This page of the KV, of the rank whose keys have no salt."""
+    with RadixClient(cache.config.name) as client:
+        rank_pages.damage(client, fold_page_keys(keys_of(path)), page)
 
 
 def store_sidecar(rank: Rank, sidecar: Sidecar, path: Sequence[int], last: int = 0) -> int:

@@ -50,6 +50,11 @@ INDEXER = Sidecar(PoolName.INDEXER, indices_from=PoolName.KV)
 DRAFT_SWA = Sidecar(PoolName.DRAFT_SWA, window_pages=3, indices_from=PoolName.SWA)
 
 
+def ends(sidecars: tuple[Sidecar, ...]) -> dict[PoolName, int]:
+    """How many pages of each trailing pool come with a long enough hit."""
+    return {each.name: each.window_pages for each in sidecars if each.window_pages}
+
+
 def host_group(
     *sidecars: Sidecar, layout: str = "page_first", kind: str = "mha", pages: int = PAGES
 ) -> HostPoolGroup:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""The pages of one TP rank in the shared cache, for tests that take some away or damage them."""
+"""The pages of one rank in the shared cache, for tests that take some away or damage them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy.typing as npt
 from e2e.sglang_hicache.node import TAG_BYTES
 from sglang_server import PAGE_TOKENS
 
-from radixshmem import RadixClient, fold_page_keys
+from radixshmem import ComponentType, RadixClient, fold_page_keys
 from radixshmem.integrations.sglang_hicache.identity import rank_salt
 
-__all__ = ["damage", "keep_only", "path_of"]
+__all__ = ["damage", "keep_only", "page_keys", "path_of", "spoil"]
 
 Path = npt.NDArray[np.uint64]
 
@@ -54,12 +54,23 @@ def keep_only(client: RadixClient, kept: dict[int, Path]) -> None:
         assert client.insert(path, slots).error == 0
 
 
-def damage(client: RadixClient, path: Path, page: int, page_bytes: int) -> None:
-    """As if a writer had died over it: the tag, which is written last, is that of another page."""
-    store = client.store
-    assert store is not None
+def damage(client: RadixClient, path: Path, page: int) -> None:
+    """As if a writer had died over this page of the KV."""
     found = client.query(path)
     assert found.common_hit > page
-    tag = store.slot_view(found.full_slots[page])[page_bytes : page_bytes + TAG_BYTES]
-    assert int.from_bytes(tag, "little") == int(path[page])
-    tag[:] = bytes(TAG_BYTES)
+    slot = int(found.full_slots[page])
+    assert int.from_bytes(_tag(client, slot), "little") == int(path[page])
+    spoil(client, slot)
+
+
+def spoil(client: RadixClient, slot: int, component: ComponentType = ComponentType.FULL) -> None:
+    """The tag, which is written last, is that of another page."""
+    _tag(client, slot, component)[:] = bytes(TAG_BYTES)
+
+
+def _tag(
+    client: RadixClient, slot: int, component: ComponentType = ComponentType.FULL
+) -> memoryview:
+    assert client.geometry is not None
+    size = client.geometry["pools"][component.name.lower()]["slot_bytes"]
+    return client.slot_view(slot, component)[size - TAG_BYTES : size]

@@ -12,8 +12,7 @@ import pytest
 from e2e.harness import eventually
 from e2e.members import cluster_figures, wait_live
 from e2e.sglang_hicache.controllers import Fetched, Rank, keys_of, start, tokens
-from e2e.sglang_hicache.pools import DRAFT, MAMBA, SWA, Sidecar
-from e2e.sglang_hicache.test_pools_trailing import ends
+from e2e.sglang_hicache.pools import DRAFT, MAMBA, SWA, Sidecar, ends
 
 from radixshmem import RadixClient, fold_page_keys
 from radixshmem.integrations.sglang_hicache import attached

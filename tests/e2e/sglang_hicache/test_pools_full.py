@@ -18,6 +18,7 @@ from e2e.sglang_hicache.controllers import (
     keys_of,
     store_sidecar,
     tokens,
+    total,
     used,
 )
 from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, SWA, Sidecar, late_entry
@@ -25,7 +26,6 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolTr
 
 from radixshmem import GeometryMismatch, RadixClient
 from radixshmem.integrations.sglang_hicache import engine, held
-from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
 Start = Callable[..., Rank]
@@ -211,25 +211,21 @@ class TestDamage:
         assert rank.fetch(path) == Fetched(6, 6, {})
 
     def test_a_slot_that_was_to_be_mended_is_not_touched_once_it_is_another_page(
-        self, region_name: str, start_rank: Start
+        self, small: RadixServer, start_rank: Start
     ) -> None:
-        with RadixServer(
-            ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)
-        ) as small:
-            rank, other = start_rank(DRAFT), start_rank(DRAFT)
-            path = tokens(3)
-            rank.store(path)
-            damage(small, path, 0)
-            assert store_sidecar(rank, DRAFT, path) == 3
-            with RadixClient(region_name) as client:
-                client.reset()
-                slots = client.mempool_total()
-            assert other.store(tokens(slots // 2, seed=1)) == slots // 2
-            assert other.store(tokens(slots, seed=1), slots // 2) == slots - slots // 2
-            host = rank.group.alloc(3 * PAGE)
-            extra = HiCacheStorageExtraInfo(prefix_keys=[])
-            assert rank.storage.batch_set_v1(keys_of(path), host, extra) == [False] * 3
-            assert other.fetch(tokens(slots, seed=1)) == Fetched(slots, slots, {})
+        rank, other = start_rank(DRAFT), start_rank(DRAFT)
+        path, slots = tokens(3), total(small)
+        rank.store(path)
+        damage(small, path, 0)
+        assert store_sidecar(rank, DRAFT, path) == 3
+        with RadixClient(small.config.name) as client:
+            client.reset()
+        assert other.store(tokens(slots // 2, seed=1)) == slots // 2
+        assert other.store(tokens(slots, seed=1), slots // 2) == slots - slots // 2
+        host = rank.group.alloc(3 * PAGE)
+        extra = HiCacheStorageExtraInfo(prefix_keys=[])
+        assert rank.storage.batch_set_v1(keys_of(path), host, extra) == [False] * 3
+        assert other.fetch(tokens(slots, seed=1)) == Fetched(slots, slots, {})
 
 
 class TestRanks:
@@ -294,18 +290,14 @@ class TestHeldSidecars:
         assert used(cache) == 7
 
     def test_they_take_no_more_than_half_of_the_slots(
-        self, region_name: str, start_rank: Start
+        self, small: RadixServer, start_rank: Start
     ) -> None:
-        with RadixServer(
-            ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)
-        ) as small:
-            rank, other = start_rank(DRAFT), start_rank(DRAFT)
-            with RadixClient(region_name) as client:
-                half = client.mempool_total() // 2
-            assert store_sidecar(rank, DRAFT, tokens(60)) == half
-            assert used(small) == half
-            assert rank.store(tokens(5, seed=1)) == 0
-            assert other.store(tokens(half, seed=1)) == half
+        rank, other = start_rank(DRAFT), start_rank(DRAFT)
+        half = total(small) // 2
+        assert store_sidecar(rank, DRAFT, tokens(60)) == half
+        assert used(small) == half
+        assert rank.store(tokens(5, seed=1)) == 0
+        assert other.store(tokens(half, seed=1)) == half
 
     def test_they_go_when_another_engine_has_stored_the_page(
         self, cache: RadixServer, start_rank: Start

@@ -22,10 +22,11 @@ from e2e.sglang_hicache.controllers import (
     tokens,
     used,
 )
-from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE, SWA, Sidecar, host_group
+from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE, SWA, Sidecar, ends, host_group
+from e2e.sglang_hicache.rank_pages import spoil
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolName
 
-from radixshmem import ComponentType, RadixClient
+from radixshmem import ComponentType, RadixClient, fold_page_keys
 from radixshmem.integrations.sglang_hicache import attached, held
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
@@ -45,11 +46,6 @@ def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
     pages: int = request.param
     monkeypatch.setattr(attached, "window_pages", lambda page_size: pages)
     return pages
-
-
-def ends(sidecars: tuple[Sidecar, ...]) -> dict[PoolName, int]:
-    """How many pages of each trailing pool come with a long enough hit."""
-    return {each.name: each.window_pages for each in sidecars if each.window_pages}
 
 
 def waiting(rank: Rank) -> int:
@@ -131,11 +127,8 @@ def test_a_damaged_last_page_is_not_handed_out_and_the_next_store_mends_it(
     path = tokens(20)
     rank.store(path)
     with RadixClient(cache.config.name) as client:
-        assert client.geometry is not None
-        size = client.geometry["pools"]["mamba"]["slot_bytes"]
-        path_keys = rank.storage._paths.of(keys_of(path), None)[0]
-        found = client.query_aux(path_keys, 2, 19)
-        client.slot_view(int(found.slots[0]), 2)[size - 8 : size] = bytes(8)
+        found = client.query_aux(fold_page_keys(keys_of(path)), ComponentType.MAMBA, 19)
+        spoil(client, int(found.slots[0]), ComponentType.MAMBA)
     assert rank.fetch(path) == Fetched(20, 20, {PoolName.MAMBA: 0})
     assert rank.store(path) == 20
     assert rank.fetch(path) == Fetched(20, 20, {PoolName.MAMBA: 1})

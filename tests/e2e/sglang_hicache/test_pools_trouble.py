@@ -18,6 +18,7 @@ from e2e.sglang_hicache.controllers import (
     keys_of,
     store_sidecar,
     tokens,
+    total,
     used,
 )
 from e2e.sglang_hicache.pools import (
@@ -37,7 +38,7 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransfer,
 )
 
-from radixshmem import RadixClient, RadixError
+from radixshmem import RadixError
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
@@ -122,47 +123,36 @@ class TestFull:
     """A server of few slots."""
 
     def test_a_new_path_takes_the_place_of_an_old_one(
-        self, region_name: str, start_rank: Start
+        self, small: RadixServer, start_rank: Start
     ) -> None:
-        with RadixServer(ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)):
-            rank = start_rank()
-            slots = _slots(region_name)
-            for seed in range(4):
-                assert rank.store(tokens(slots - 3, seed)) == slots - 3
-            assert rank.fetch(tokens(slots - 3, seed=3)).kv_pages == slots - 3
-            assert rank.fetch(tokens(slots - 3, seed=0)).hit_pages <= 3
+        rank = start_rank()
+        slots = total(small)
+        for seed in range(4):
+            assert rank.store(tokens(slots - 3, seed)) == slots - 3
+        assert rank.fetch(tokens(slots - 3, seed=3)).kv_pages == slots - 3
+        assert rank.fetch(tokens(slots - 3, seed=0)).hit_pages <= 3
 
-    def test_of_a_longer_path_the_begin_stays(self, region_name: str, start_rank: Start) -> None:
-        with RadixServer(ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)):
-            rank = start_rank()
-            slots = _slots(region_name)
-            path = tokens(slots + 20)
-            assert rank.store(path) == 0, "SGLang counts whole batches"
-            assert rank.fetch(path) == Fetched(slots, slots, {})
-            assert rank.store(path, slots) == 0
-            assert rank.fetch(path) == Fetched(slots, slots, {})
+    def test_of_a_longer_path_the_begin_stays(self, small: RadixServer, start_rank: Start) -> None:
+        rank = start_rank()
+        slots = total(small)
+        path = tokens(slots + 20)
+        assert rank.store(path) == 0, "SGLang counts whole batches"
+        assert rank.fetch(path) == Fetched(slots, slots, {})
+        assert rank.store(path, slots) == 0
+        assert rank.fetch(path) == Fetched(slots, slots, {})
 
     def test_pages_of_a_sidecar_do_not_stay_behind(
-        self, region_name: str, start_rank: Start
+        self, small: RadixServer, start_rank: Start
     ) -> None:
-        with RadixServer(
-            ServerConfig(region_name, data_bytes="256K", background_evict_ratio=0)
-        ) as small:
-            rank = start_rank(DRAFT)
-            slots = _slots(region_name)
-            rank.store(tokens(slots + 20))
-            there = rank.fetch(tokens(slots + 20)).kv_pages
-            assert there == slots // 2
-            assert used(small) == there
-            for seed in range(1, 4):
-                half = slots // 2
-                assert rank.store(tokens(half, seed)) == half
-                assert rank.fetch(tokens(half, seed)) == Fetched(half, half, {})
-
-
-def _slots(server: str) -> int:
-    with RadixClient(server) as client:
-        return client.mempool_total()
+        rank = start_rank(DRAFT)
+        slots = total(small)
+        rank.store(tokens(slots + 20))
+        half = slots // 2
+        assert rank.fetch(tokens(slots + 20)).kv_pages == half
+        assert used(small) == half
+        for seed in range(1, 4):
+            assert rank.store(tokens(half, seed)) == half
+            assert rank.fetch(tokens(half, seed)) == Fetched(half, half, {})
 
 
 class TestAway:

@@ -79,7 +79,7 @@ def test_a_rank_that_misses_pages(
 
 
 def test_a_rank_with_a_damaged_page(own_node: Node, ranks: SGLangServer, stored: Answer) -> None:
-    damage(own_node.client, path_of(A, 1), 7, own_node.page_bytes())
+    damage(own_node.client, path_of(A, 1), 7)
     answer = ranks.client.generate(A)
     assert answer.cached == {"storage": 7 * PAGE_TOKENS}
     assert answer.agrees(stored)
