@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
+"""The keys of a call become the path from the begin of the sequence on."""
+
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sglang_rig import page_keys
 
 from radixshmem import fold_page_keys
 from radixshmem.integrations.sglang_hicache import paths
@@ -16,16 +18,12 @@ from radixshmem.integrations.sglang_hicache.paths import Paths
 SALT = 7
 
 
-def chain(seed: str, count: int) -> list[str]:
-    return [hashlib.sha256(f"{seed}/{i}".encode()).hexdigest() for i in range(count)]
-
-
 def behind(prefix: list[str] | None) -> Any:
     return SimpleNamespace(prefix_keys=prefix)
 
 
 def test_a_path_is_the_prefix_and_the_keys() -> None:
-    keys = chain("a", 6)
+    keys = page_keys("a", 6)
     for prefix in (None, [], keys[:2], keys[:4], keys[:1]):
         first = len(prefix or ())
         path, begin = Paths(SALT).of(keys[first:], behind(prefix))
@@ -41,7 +39,7 @@ def test_a_prefix_that_was_asked_for_is_not_folded_again(monkeypatch: pytest.Mon
         return fold_page_keys(keys, *args, **options)
 
     monkeypatch.setattr(paths, "fold_page_keys", counting)
-    keys = chain("a", 300)
+    keys = page_keys("a", 300)
     known = Paths(SALT)
     for begin in (0, 100, 200, 150):  # also one that ends within an earlier path
         path, first = known.asked(keys[begin:], behind(keys[:begin]))
@@ -53,13 +51,13 @@ def test_a_prefix_that_was_asked_for_is_not_folded_again(monkeypatch: pytest.Mon
 def test_other_prefixes_of_the_same_length_are_told_apart() -> None:
     known = Paths(SALT)
     for seed in ("a", "b", "a", "c"):
-        keys = chain(seed, 10)
+        keys = page_keys(seed, 10)
         path, _ = known.of(keys[5:], behind(keys[:5]))
         assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
 
 
 def test_the_end_of_a_prefix_at_another_place_is_another_path() -> None:
-    keys = chain("a", 10)
+    keys = page_keys("a", 10)
     known = Paths(SALT)
     known.asked(keys, behind(None))
     path, first = known.of(keys[8:], behind(keys[5:8]))
@@ -68,7 +66,7 @@ def test_the_end_of_a_prefix_at_another_place_is_another_path() -> None:
 
 
 def test_keys_without_a_prefix_are_found_in_what_was_asked_for() -> None:
-    keys = chain("a", 10)
+    keys = page_keys("a", 10)
     known = Paths(SALT)
     known.of(keys[4:], behind(keys[:4]))
     for untold in (None, behind(None), behind([])):
