@@ -122,6 +122,16 @@ def small(region_name: str) -> Iterator[RadixServer]:
         yield running
 
 
+@pytest.fixture(params=[1, 3])
+def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What the storage takes for the model's window, in pages; the pools of the tests have 3."""
+    from radixshmem.integrations.sglang_hicache import attached
+
+    pages: int = request.param
+    monkeypatch.setattr(attached, "window_pages", lambda page_size: pages)
+    return pages
+
+
 @pytest.fixture
 def start_rank(region_name: str) -> Iterator[Callable[..., Any]]:
     """Starts controllers in this process, on the server of this test: see controllers.start."""

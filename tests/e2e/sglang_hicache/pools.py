@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 from typing import Any
 
+import pytest
 import torch
 from sglang.srt.mem_cache.device_pool_info import MambaStateBufferInfo
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName
@@ -48,6 +49,13 @@ MAMBA = Sidecar(PoolName.MAMBA, window_pages=1)
 DRAFT = Sidecar(PoolName.DRAFT, indices_from=PoolName.KV)
 INDEXER = Sidecar(PoolName.INDEXER, indices_from=PoolName.KV)
 DRAFT_SWA = Sidecar(PoolName.DRAFT_SWA, window_pages=3, indices_from=PoolName.SWA)
+
+TRAILING = pytest.mark.parametrize(
+    "sidecars",
+    [(SWA,), (MAMBA,), (SWA, MAMBA), (DRAFT, SWA)],
+    ids=["swa", "mamba", "swa-mamba", "draft-swa"],
+)
+"""Each of these beside the KV."""
 
 
 def ends(sidecars: tuple[Sidecar, ...]) -> dict[PoolName, int]:

@@ -21,11 +21,13 @@ from e2e.sglang_hicache.controllers import (
     total,
     used,
 )
-from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, SWA, Sidecar, late_entry
+from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, SWA, Sidecar, host_group, late_entry
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolTransfer
+from sglang.srt.mem_cache.memory_pool_host import LogicalHostPool
+from sglang_rig import storage_config
 
 from radixshmem import GeometryMismatch, RadixClient
-from radixshmem.integrations.sglang_hicache import engine, held
+from radixshmem.integrations.sglang_hicache import RadixShmemStorage, engine, held
 from radixshmem_core.server import RadixServer
 
 Start = Callable[..., Rank]
@@ -138,6 +140,25 @@ def test_a_sidecar_is_in_the_slot_of_its_kv(
     assert used(cache) == 20
 
 
+def test_a_page_without_kv_is_whole_when_all_its_sidecars_came(cache: RadixServer) -> None:
+    """An anchor pool of SGLang has no bytes of its own."""
+    sidecars = host_group(DRAFT, INDEXER, kind="dsa")
+    keys, host = keys_of(tokens(5)), sidecars.alloc(5 * PAGE)
+    root = HiCacheStorageExtraInfo(prefix_keys=[])
+    storage = RadixShmemStorage(storage_config(server_name=cache.config.name))
+    storage.register_mem_pool_host(LogicalHostPool(5 * PAGE, PAGE))
+    for name in (DRAFT.name, INDEXER.name):
+        storage.register_mem_host_pool_v2(sidecars.get_pool(name), name)
+    storage.on_host_pools_registered()
+    for name in (DRAFT.name, INDEXER.name):
+        assert storage.batch_set_v1(keys, host, root) == [False] * 5
+        stored = storage.batch_set_v2([PoolTransfer(name, host, keys=keys)], root)
+        assert stored == {name: [True] * 5}
+    assert storage.batch_set_v1(keys, host, root) == [True] * 5
+    assert storage.batch_exists(keys, root) == 5
+    storage.close()
+
+
 def test_a_sidecar_without_pages_in_place_is_refused_by_name(
     cache: RadixServer, start_rank: Start
 ) -> None:
@@ -210,8 +231,9 @@ class TestDamage:
         assert rank.store(path) == 6
         assert rank.fetch(path) == Fetched(6, 6, {})
 
+    @pytest.mark.parametrize("again", ["kv", "draft"])
     def test_a_slot_that_was_to_be_mended_is_not_touched_once_it_is_another_page(
-        self, small: RadixServer, start_rank: Start
+        self, small: RadixServer, start_rank: Start, again: str
     ) -> None:
         rank, other = start_rank(DRAFT), start_rank(DRAFT)
         path, slots = tokens(3), total(small)
@@ -222,10 +244,15 @@ class TestDamage:
             client.reset()
         assert other.store(tokens(slots // 2, seed=1)) == slots // 2
         assert other.store(tokens(slots, seed=1), slots // 2) == slots - slots // 2
-        host = rank.group.alloc(3 * PAGE)
-        extra = HiCacheStorageExtraInfo(prefix_keys=[])
-        assert rank.storage.batch_set_v1(keys_of(path), host, extra) == [False] * 3
-        assert other.fetch(tokens(slots, seed=1)) == Fetched(slots, slots, {})
+        if again == "kv":
+            host = rank.group.alloc(3 * PAGE)
+            extra = HiCacheStorageExtraInfo(prefix_keys=[])
+            assert rank.storage.batch_set_v1(keys_of(path), host, extra) == [False] * 3
+            left = slots
+        else:
+            assert store_sidecar(rank, DRAFT, path) == 3
+            left = slots - 3
+        assert other.fetch(tokens(slots, seed=1)) == Fetched(left, left, {})
 
 
 class TestRanks:
