@@ -91,8 +91,10 @@ class SGLangClient:
         value: dict[str, Any] = json.loads(self.call("GET", "/hicache/storage-backend"))
         return value
 
-    def metrics(self) -> str:
-        return self.call("GET", "/metrics")
+    def metric(self, name: str) -> float:
+        """The sum of SGLang's metric of this name over all labels; 0 before the first."""
+        lines = self.call("GET", "/metrics").splitlines()
+        return sum(float(x.split()[-1]) for x in lines if x.startswith(f"sglang:{name}{{"))
 
     def is_up(self) -> bool:
         try:

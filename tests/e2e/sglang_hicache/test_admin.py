@@ -135,14 +135,7 @@ def test_engines_of_another_revision_are_refused(node: Node, detached: SGLangSer
 
 
 def test_metrics_tell_what_was_stored_and_fetched(node: Node, native: SGLangServer) -> None:
-    def value(name: str) -> float:
-        lines = [
-            line
-            for line in native.client.metrics().splitlines()
-            if line.startswith(f"sglang:{name}{{") and 'storage_backend="radixshmem"' in line
-        ]
-        return sum(float(line.split()[-1]) for line in lines)
-
+    value = native.client.metric
     stored, fetched = value("backuped_tokens_total"), value("prefetched_tokens_total")
     pages = value("prefetch_pgs_count")
     native.client.generate(A)

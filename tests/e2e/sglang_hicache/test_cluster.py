@@ -109,6 +109,4 @@ def test_pages_of_a_node_that_dies_before_the_fetch_are_computed(pair: Pair, gat
 
 def hit_tokens(engine: SGLangServer) -> float:
     """That its storage said to have, since the start."""
-    name = "sglang:storage_prefetch_hit_tokens_total{"
-    lines = [line for line in engine.client.metrics().splitlines() if line.startswith(name)]
-    return sum(float(line.split()[-1]) for line in lines)
+    return engine.client.metric("storage_prefetch_hit_tokens_total")
