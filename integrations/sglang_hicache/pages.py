@@ -29,7 +29,10 @@ class Batch:
     """The pages of one call: the keys they have, and where they are in host memory."""
 
     def __init__(self, part: PagePart, keys: Keys, host_indices: torch.Tensor) -> None:
-        """ValueError when the indices are not those of as many pages as there are keys."""
+        """`host_indices`: of the tokens in the host pool, int64 of shape (keys x page size,).
+
+        ValueError when they are not those of as many pages as there are keys.
+        """
         self.part = part
         self.keys = keys
         self._addresses = part.addresses(host_indices, len(keys))

@@ -225,6 +225,10 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         host_indices: torch.Tensor | None,
         extra_info: HiCacheStorageExtraInfo | None,
     ) -> tuple[Batch, Keys, int]:
+        """The pages of a call, the path that ends with them, and the position of the first.
+
+        ValueError for a pool that has no part in a page, and for indices of other pages.
+        """
         part = attached.parts.of(pool)
         if part is None or host_indices is None:
             raise ValueError(

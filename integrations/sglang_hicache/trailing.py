@@ -19,7 +19,8 @@ __all__ = ["TrailingPages"]
 
 
 class TrailingPages:
-    """One pool. Calls raise RadixError, and TimeoutError, for a server that is not there."""
+    """One pool; paths and batches are as in full.py. Calls raise RadixError, and TimeoutError, for
+    a server that is not there."""
 
     def __init__(self, part: PagePart, window_pages: int, held: HeldSlots) -> None:
         self.part = part
