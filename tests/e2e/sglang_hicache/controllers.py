@@ -36,6 +36,7 @@ BY_NAME = {
     "class_name": "RadixShmemStorage",
     "interface_v1": 1,
 }
+_MODEL = "tiny"
 _requests = itertools.count()
 
 
@@ -73,7 +74,6 @@ class Rank:
         sidecars: Sequence[Sidecar] = (),
         tp: tuple[int, int] = (0, 1),
         pp: tuple[int, int] = (0, 1),
-        model: str = "tiny",
         attach: bool = True,
     ) -> None:
         self.group = group
@@ -91,10 +91,9 @@ class Rank:
             threading.Event(),
             io_backend="direct",
             prefetch_threshold=PAGE,
-            model_name=model,
+            model_name=_MODEL,
             write_policy="write_through",
         )
-        self._model = model
         if attach:
             try:
                 self.attach(backend, extra)
@@ -107,7 +106,7 @@ class Rank:
             self.controller.attach_storage_backend(
                 backend,
                 prefetch_threshold=PAGE,
-                model_name=self._model,
+                model_name=_MODEL,
                 storage_backend_extra_config=dict(extra),
                 host_pools=self.group.entries,
             )

@@ -63,15 +63,13 @@ def ends(sidecars: tuple[Sidecar, ...]) -> dict[PoolName, int]:
     return {each.name: each.window_pages for each in sidecars if each.window_pages}
 
 
-def host_group(
-    *sidecars: Sidecar, layout: str = "page_first", kind: str = "mha", pages: int = PAGES
-) -> HostPoolGroup:
+def host_group(*sidecars: Sidecar, layout: str = "page_first", kind: str = "mha") -> HostPoolGroup:
     """KV, and what stands beside it. `kind`: mha, mla or dsa."""
     with host_memory_budget_scope(_BUDGET_BYTES), parallel():
-        device, kv = _kv(kind, layout, pages)
+        device, kv = _kv(kind, layout)
         entries = [_entry(PoolName.KV, kv, device)]
         for sidecar in sidecars:
-            pool = _sidecar_pool(sidecar.name, layout, device, kv, pages)
+            pool = _sidecar_pool(sidecar.name, layout, device, kv)
             entries.append(_entry(sidecar.name, pool, device))
     return HostPoolGroup(entries)
 
@@ -80,8 +78,7 @@ def late_entry(group: HostPoolGroup, sidecar: Sidecar) -> PoolEntry:
     """A pool that SGLang names after it has attached a storage, as it does for draft models."""
     kv = group.anchor_entry
     with host_memory_budget_scope(_BUDGET_BYTES), parallel():
-        layout, pages = kv.host_pool.layout, kv.host_pool.page_num
-        pool = _sidecar_pool(sidecar.name, layout, kv.device_pool, kv.host_pool, pages)
+        pool = _sidecar_pool(sidecar.name, kv.host_pool.layout, kv.device_pool, kv.host_pool)
     return _entry(sidecar.name, pool, kv.device_pool)
 
 
@@ -107,10 +104,10 @@ def _entry(name: PoolName, host: Any, device: Any) -> PoolEntry:
     )
 
 
-def _kv(kind: str, layout: str, pages: int) -> tuple[Any, Any]:
+def _kv(kind: str, layout: str) -> tuple[Any, Any]:
     if kind == "mha":
         device = _mha_device(heads=2, head_dim=2)
-        return device, _mha(device, layout, pages)
+        return device, _mha(device, layout)
     if kind == "mla":
         device = MLATokenToKVPool(
             _DEVICE_TOKENS, PAGE, torch.float32, 8, 4, LAYERS, "cpu", enable_memory_saver=False
@@ -133,7 +130,7 @@ def _kv(kind: str, layout: str, pages: int) -> tuple[Any, Any]:
         layout=layout,
         target_layer_num=LAYERS,
         override_kv_cache_dim=device.kv_cache_dim,
-        **_sizes(pages),
+        **_sizes(),
     )
 
 
@@ -150,41 +147,41 @@ def _mha_device(heads: int, head_dim: int) -> Any:
     )
 
 
-def _mha(device: Any, layout: str, pages: int, label: str = "kv") -> Any:
+def _mha(device: Any, layout: str, label: str = "kv") -> Any:
     info = device.get_device_pool_infos()[0].buffer_info
-    return get_mha_host_pool_cls(info)(info, layout=layout, pool_label=label, **_sizes(pages))
+    return get_mha_host_pool_cls(info)(info, layout=layout, pool_label=label, **_sizes())
 
 
-def _sizes(pages: int) -> dict[str, Any]:
+def _sizes() -> dict[str, Any]:
     return {
         "host_to_device_ratio": 1.0,
         "host_size": 0,
         "page_size": PAGE,
         "pin_memory": False,
         "device_capacity_tokens": _DEVICE_TOKENS,
-        "host_token_capacity": pages * PAGE,
+        "host_token_capacity": PAGES * PAGE,
         "start_layer": 0,
         "end_layer": LAYERS,
     }
 
 
-def _sidecar_pool(name: PoolName, layout: str, device: Any, kv: Any, pages: int) -> Any:
+def _sidecar_pool(name: PoolName, layout: str, device: Any, kv: Any) -> Any:
     if name == PoolName.MAMBA:
-        return _mamba(pages)
+        return _mamba()
     if name == PoolName.INDEXER:
         decl = make_dsa_indexer_pool_decl(device)
         return DSAIndexerPoolHost(decl, kv, pin_memory=False)
     head_dim = {PoolName.SWA: 3, PoolName.DRAFT: 2}.get(name, 1)
-    return _mha(_mha_device(1, head_dim), layout, pages, label=str(name))
+    return _mha(_mha_device(1, head_dim), layout, label=str(name))
 
 
-def _mamba(pages: int) -> Any:
+def _mamba() -> Any:
     info = MambaStateBufferInfo(
         temporal=torch.zeros(LAYERS, 2, 3, 5),
         conv=(torch.zeros(LAYERS, 2, 7), torch.zeros(LAYERS, 2, 2)),
     )
     return MambaPoolHost(
-        info, pages / 2, 0, device_capacity=2, pin_memory=False, layout="page_first"
+        info, PAGES / 2, 0, device_capacity=2, pin_memory=False, layout="page_first"
     )
 
 
