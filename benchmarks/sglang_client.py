@@ -53,7 +53,7 @@ class SGLangClient:
             "return_logprob": True,
             **options,
         }
-        answer = json.loads(self.call("POST", "/generate", body))
+        answer = json.loads(self._call("POST", "/generate", body))
         meta = answer["meta_info"]
         details = meta.get("cached_tokens_details") or {}
         cached = {k: v for k, v in details.items() if isinstance(v, int) and v > 0}
@@ -65,45 +65,45 @@ class SGLangClient:
         return Answer(answer["output_ids"], logprobs, cached)
 
     def abort(self, rid: str) -> None:
-        self.call("POST", "/abort_request", {"rid": rid})
+        self._call("POST", "/abort_request", {"rid": rid})
 
     def flush_cache(self) -> None:
         """Empty SGLang's own caches, on device and host; waits until it is idle."""
-        self.call("POST", f"/flush_cache?timeout={self._timeout_s}")
+        self._call("POST", f"/flush_cache?timeout={self._timeout_s}")
 
-    def attach(self, backend: str, extra_config: dict[str, Any], policy: str) -> str:
+    def attach(self, backend: str, extra_config: dict[str, Any], policy: str) -> None:
         body = {
             "hicache_storage_backend": backend,
             "hicache_storage_backend_extra_config_json": json.dumps(extra_config),
             "hicache_storage_prefetch_policy": policy,
             "hicache_write_policy": "write_through",
         }
-        return self.call("PUT", "/hicache/storage-backend", body)
+        self._call("PUT", "/hicache/storage-backend", body)
 
-    def detach(self) -> str:
-        return self.call("DELETE", "/hicache/storage-backend")
+    def detach(self) -> None:
+        self._call("DELETE", "/hicache/storage-backend")
 
-    def clear_storage(self) -> str:
-        return self.call("POST", "/hicache/storage-backend/clear")
+    def clear_storage(self) -> None:
+        self._call("POST", "/hicache/storage-backend/clear")
 
     def storage(self) -> dict[str, Any]:
         """The backend that is attached, and its configuration."""
-        value: dict[str, Any] = json.loads(self.call("GET", "/hicache/storage-backend"))
+        value: dict[str, Any] = json.loads(self._call("GET", "/hicache/storage-backend"))
         return value
 
     def metric(self, name: str) -> float:
         """The sum of SGLang's metric of this name over all labels; 0 before the first."""
-        lines = self.call("GET", "/metrics").splitlines()
+        lines = self._call("GET", "/metrics").splitlines()
         return sum(float(x.split()[-1]) for x in lines if x.startswith(f"sglang:{name}{{"))
 
     def is_up(self) -> bool:
         try:
-            self.call("GET", "/health")
+            self._call("GET", "/health")
         except (RuntimeError, OSError):
             return False
         return True
 
-    def call(self, method: str, path: str, body: object = None) -> str:
+    def _call(self, method: str, path: str, body: object = None) -> str:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
         try:

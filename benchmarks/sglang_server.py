@@ -112,9 +112,9 @@ class SGLangServer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def pids(self) -> list[int]:
+    def _pids(self) -> list[int]:
         """Its processes that live: HTTP, scheduler of each rank, detokenizer."""
-        return [pid for pid in _pids() if _session_of(pid) == self._process.pid]
+        return [pid for pid in _all_pids() if _session_of(pid) == self._process.pid]
 
     def stop(self) -> None:
         """SIGTERM, as an operator does it; what still lives at the deadline is killed."""
@@ -129,7 +129,7 @@ class SGLangServer:
         """SIGKILL to all of its processes; returns when they are gone."""
         self._note_files()
         deadline = time.monotonic() + _STOP_S
-        while pids := self.pids():
+        while pids := self._pids():
             for pid in pids:
                 # Python's resource trackers clean up behind the others, and end then.
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -144,7 +144,7 @@ class SGLangServer:
 
     def _note_files(self) -> None:
         """What SGLang leaves in /dev/shm, some of it however it ends."""
-        for pid in self.pids():
+        for pid in self._pids():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 maps = Path(f"/proc/{pid}/maps").read_text()
                 self._files.update(re.findall(r"/dev/shm/sgl(?:ang_loads|_shm)_\S+", maps))
@@ -175,7 +175,7 @@ def _free_port() -> int:
         return port
 
 
-def _pids() -> list[int]:
+def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
