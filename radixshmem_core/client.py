@@ -41,7 +41,7 @@ from .messages import (
 )
 from .pull import OpenJobs, PullJob
 from .pull_channel import PullChannel
-from .rpc import ask, ask_info, connect, exchange, socket_path
+from .rpc import ask, ask_info, connect, exchange, socket_path, tell
 from .store import SlotStore
 from .values import COMPONENT_MASK_FULL, ComponentType, Geometry
 
@@ -432,6 +432,10 @@ class RadixClient(IndexCalls):
     def _ask_server(self, request: Request, timeout_s: float) -> Reply:
         self._check_usable()
         return ask(self._path, request, timeout_s)
+
+    def _tell_server(self, request: Request) -> None:
+        self._check_usable()
+        tell(self._path, request)
 
     def peer_connections(self) -> list[dict[str, Any]]:
         """How this process reads each peer, itself included. Empty without a cluster."""

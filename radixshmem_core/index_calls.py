@@ -98,6 +98,10 @@ class IndexCalls:
         """One request on the control socket."""
         raise NotImplementedError
 
+    def _tell_server(self, request: Request) -> None:
+        """The same, without waiting for the reply."""
+        raise NotImplementedError
+
     def _again(self, index: _core.Index, error: Exception) -> _core.Index:
         """The index for a second try."""
         if isinstance(error, RadixError):
@@ -271,11 +275,15 @@ class IndexCalls:
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Make all inserts visible to peers: True once all shard holders have acknowledged.
 
-        False at the deadline; with 0 it only begins. True at once without a cluster.
+        False at the deadline; 0 only asks for it, and waits for nothing. True at once without a
+        cluster.
         """
         if self._seen.peers is None:
             return True
-        reply = self._ask_server(Flush(timeout_s=max(0.0, timeout_s)), timeout_s + _ANSWER_S)
+        if timeout_s <= 0:
+            self._tell_server(Flush(timeout_s=0.0))
+            return False
+        reply = self._ask_server(Flush(timeout_s=timeout_s), timeout_s + _ANSWER_S)
         return isinstance(reply, FlushReply) and reply.complete
 
     # ------------------------------------------------------------ figures

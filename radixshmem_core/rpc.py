@@ -33,6 +33,7 @@ __all__ = [
     "read_reply",
     "read_request",
     "socket_path",
+    "tell",
     "write_reply",
 ]
 
@@ -250,6 +251,15 @@ def ask(path: str, request: Request, timeout_s: float) -> Reply:
     """One request on a connection of its own."""
     with connect(path, timeout_s) as connection:
         return exchange(connection, request, timeout_s)
+
+
+def tell(path: str, request: Request) -> None:
+    """One request whose reply nobody reads: a server that is stopped gets it when it goes on.
+
+    ServerNotReady when nobody answers there, or too many wait for it already.
+    """
+    with connect(path, 0) as connection, _asking(connection, 0):
+        connection.sendall(frame(request))
 
 
 def ask_info(path: str, request: Request, timeout_s: float) -> Info:

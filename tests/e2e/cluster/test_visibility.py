@@ -78,12 +78,13 @@ def test_a_stopped_keeper_makes_flush_false_and_delays_nobody_else(
         flags = ("--data-bytes", "1M", "--node-name", "stopped", "--transfer-backend", "builtin")
         server = processes(ServerProcess, name, "--registry", made.registry, *flags)
         server.event("waiting")
-        with RadixClient(name, GEOMETRY):
+        with RadixClient(name, GEOMETRY) as its_own:
             a, b = made.start(0), made.start(1)
             eventually(lambda: all(made.placed(node, 3) for node in (a, b)), "three are placed")
             made.settle_reads(a, b)
             server.signal(signal.SIGSTOP)
             try:
+                assert its_own.flush(0) is False  # it waits for no answer
                 _look_while_stopped(a, b)
             finally:
                 server.signal(signal.SIGCONT)

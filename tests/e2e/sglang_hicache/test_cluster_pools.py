@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from e2e.harness import eventually
-from e2e.members import cluster_figures, wait_live
+from e2e.harness import ServerProcess, eventually
+from e2e.members import cluster_figures, member_flags, wait_live
 from e2e.sglang_hicache.controllers import Fetched, Rank, keys_of, start, tokens
 from e2e.sglang_hicache.pools import DRAFT, MAMBA, SWA, Sidecar, ends
 
@@ -93,3 +94,31 @@ def test_without_time_for_a_fetch_other_nodes_are_not_asked(
     assert client(one).flush()
     assert client(other).query(fold_page_keys(keys_of(tokens(20)))).common_hit == 20
     assert other.query(tokens(20)).storage_hit_count == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_member_that_does_not_answer_is_not_needed_to_store(
+    region_name: str,
+    tmp_path: Path,
+    start_server: Callable[..., ServerProcess],
+    start_rank: Callable[..., Rank],
+    number: signal.Signals,
+) -> None:
+    """Nor is it asked twice: a node of two batches is stored whole."""
+    flags = member_flags(tmp_path, "a", "tcp")
+    server = start_server("--slot-align", "64", *flags, data_bytes="2M")
+    server.event("waiting")
+    rank = start_rank()
+    wait_live(region_name)
+    server.signal(number)
+    path = tokens(200)
+    assert rank.store(path) == 200
+    assert rank.fetch(path) == Fetched(200, 200, {})
+    if number == signal.SIGKILL:
+        server.wait()
+        server = start_server("--slot-align", "64", *flags, data_bytes="2M")
+        server.event("adopted")
+    else:
+        server.signal(signal.SIGCONT)
+    assert rank.fetch(path) == Fetched(200, 200, {})
+    assert server.stop() == 0
