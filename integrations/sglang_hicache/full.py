@@ -12,7 +12,7 @@ import numpy as np
 from radixshmem import ComponentType, InsertError, QueryResult, RadixClient, RadixError
 
 from .held import Held, HeldSlots, recycle
-from .pages import Batch, Keys, Mask, SlotIds, Where
+from .pages import Batch, Keys, Mask, SlotIds, Where, refuse_unless_ok
 from .pools import PagePart
 
 __all__ = ["FullPages"]
@@ -38,6 +38,7 @@ class FullPages:
         """Copy the pages that are there, of peers too, to the host pool. Returns: which."""
         found = client.pull_async(path, timeout_ms=timeout_ms).wait()
         try:
+            refuse_unless_ok(found.status, "read")
             there = max(found.common_hit - first, 0)
             ok = np.zeros(len(batch), np.bool_)
             if there and client.store is not None:
@@ -57,12 +58,7 @@ class FullPages:
             found = client.query(path, local_only=True, lock=True)
             try:
                 self._held.follow(client)
-                if found.status != InsertError.OK:
-                    status = InsertError(found.status).name
-                    raise RadixError(
-                        f"pages were not stored: the index says {status}; if that is PINS_FULL, "
-                        "start the radix-server with more --max-pins"
-                    )
+                refuse_unless_ok(found.status, "stored")
                 if found.common_hit < first:
                     raise RadixError(_ORPHANS)
                 return self._write(client, path, found, first, batch)
@@ -123,7 +119,7 @@ class FullPages:
         for key in keys:
             if (old := self._held.get(_FULL, key)) is not None and old.in_index:
                 self._held.take(old)  # its page was evicted: the slot may be another one's by now
-        new = [key for key in keys if self._held.get(_FULL, key) is None]
+        new = [key for key in dict.fromkeys(keys) if self._held.get(_FULL, key) is None]
         wanted = min(len(new), max(self._held.room(client, _FULL), 0))
         slots = client.allocate_slots(wanted) if wanted else np.empty(0, np.int32)
         for key, slot in zip(new, slots, strict=False):

@@ -4,19 +4,20 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from radixshmem import InsertError, RadixError
 from radixshmem_core.store import SlotStore
 
 from .pools import TAG_BYTES, PagePart
 
-__all__ = ["Batch", "Keys", "Mask", "SlotIds", "Where"]
+__all__ = ["Batch", "Keys", "Mask", "SlotIds", "Where", "refuse_unless_ok"]
 
-_log = logging.getLogger("radixshmem.sglang")
+_DAMAGED = "pages have the tag of another one: they count as missing, and are stored anew"
 _TAG_SIZE = np.array([TAG_BYTES], np.uint64)
 
 Keys = npt.NDArray[np.uint64]  # folded
@@ -28,13 +29,21 @@ Mask = npt.NDArray[np.bool_]
 class Batch:
     """The pages of one call: the keys they have, and where they are in host memory."""
 
-    def __init__(self, part: PagePart, keys: Keys, host_indices: torch.Tensor) -> None:
+    def __init__(
+        self,
+        part: PagePart,
+        keys: Keys,
+        host_indices: torch.Tensor,
+        tell: Callable[[str], None],
+    ) -> None:
         """`host_indices`: of the tokens in the host pool, int64 of shape (keys x page size,).
 
-        ValueError when they are not those of as many pages as there are keys.
+        `tell` is told when pages are damaged, as often as they are met.
+        ValueError when the indices are not those of as many pages as there are keys.
         """
         self.part = part
         self.keys = keys
+        self._tell = tell
         self._addresses = part.addresses(host_indices, len(keys))
 
     def __len__(self) -> int:
@@ -72,12 +81,17 @@ class Batch:
         store.copy_out(slots, addresses, _TAG_SIZE, kind=part.component, offset=part.tag_offset)
         ok: Mask = np.equal(tags, self.keys[where])
         if not ok.all():
-            _log.warning(
-                "radixshmem: %d of %d pages have the tag of another one: they count as missing, "
-                "and are stored anew",
-                *(len(ok) - int(ok.sum()), len(ok)),
-            )
+            self._tell(_DAMAGED)
         return ok
+
+
+def refuse_unless_ok(status: int, done: str) -> None:
+    """RadixError for the status of a query that was refused."""
+    if status != InsertError.OK:
+        raise RadixError(
+            f"pages were not {done}: the index says {InsertError(status).name}; if that is "
+            "PINS_FULL, start the radix-server with more --max-pins"
+        )
 
 
 def _with_tags(

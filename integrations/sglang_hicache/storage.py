@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -237,7 +238,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
                 + ("which it never registered" if part is None else "and says not which")
             )
         path, first = self._paths.of(keys, extra_info)
-        return Batch(part, path[first:], host_indices), path, first
+        return Batch(part, path[first:], host_indices, self._tell), path, first
 
     def _attempt(self, miss: _T, call: Callable[[Attached, RadixClient], _T]) -> _T:
         """What the call returns; `miss` when there is no server, or anything goes wrong."""
@@ -253,15 +254,19 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         except (RadixError, TimeoutError) as error:
             self._tell(str(error))
         except Exception as error:  # an error here would end SGLang's thread
-            self._tell(f"{type(error).__name__}: {error}", trace=True)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            same = f"{type(error).__name__} at {place.filename}:{place.lineno}"
+            self._tell(f"{type(error).__name__}: {error}", same, trace=True)
         return miss
 
-    def _tell(self, words: str, *, trace: bool = False) -> None:
+    def _tell(self, words: str, same: str = "", *, trace: bool = False) -> None:
+        """Once in a time for the same words, or for the same trouble whatever its words."""
+        same = same or words
         now = time.monotonic()
-        if now - self._told.get(words, -_QUIET_S) >= _QUIET_S:
+        if now - self._told.get(same, -_QUIET_S) >= _QUIET_S:
             if len(self._told) > 100:
                 self._told.clear()
-            self._told[words] = now
+            self._told[same] = now
             _log.warning("radixshmem: %s", words, exc_info=trace)
 
     # ------------------------------------------------------------ single pages, by value

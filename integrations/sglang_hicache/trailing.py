@@ -12,7 +12,7 @@ import numpy as np
 from radixshmem import COMPONENT_MASK_FULL, ComponentType, InsertError, RadixClient
 
 from .held import Held, HeldSlots, recycle
-from .pages import Batch, Keys, Mask, SlotIds
+from .pages import Batch, Keys, Mask, SlotIds, refuse_unless_ok
 from .pools import PagePart
 
 __all__ = ["TrailingPages"]
@@ -59,6 +59,7 @@ class TrailingPages:
         finally:
             pulled.finalize()
         try:
+            refuse_unless_ok(found.status, "read")
             there = np.flatnonzero(found.slots >= 0)
             ok = np.zeros(len(batch), np.bool_)
             if there.size and client.store is not None:
@@ -76,6 +77,7 @@ class TrailingPages:
             found = client.query_aux(path, self._component, first, lock=True)
             try:
                 self._held.follow(client)
+                refuse_unless_ok(found.status, "stored")
                 known = np.full(len(batch), -1, np.int32)
                 known[: len(found.slots)] = found.slots
                 self._mend(client, batch, known)

@@ -15,6 +15,7 @@ from e2e.sglang_hicache.controllers import (
     NATIVE,
     Fetched,
     Rank,
+    damage,
     keys_of,
     store_sidecar,
     tokens,
@@ -38,7 +39,7 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransfer,
 )
 
-from radixshmem import RadixError
+from radixshmem import RadixClient, RadixError, fold_page_keys
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
@@ -154,6 +155,44 @@ class TestFull:
             assert rank.store(tokens(half, seed)) == half
             assert rank.fetch(tokens(half, seed)) == Fetched(half, half, {})
 
+    def test_a_key_that_comes_twice_takes_one_slot(
+        self, small: RadixServer, start_rank: Start
+    ) -> None:
+        rank = start_rank(DRAFT)
+        twice, host = keys_of(tokens(1)) * 5, rank.group.alloc(5 * PAGE)
+        for _ in range(2):
+            sidecar = PoolTransfer(DRAFT.name, host, keys=twice)
+            rank.storage.batch_set_v2([sidecar], HiCacheStorageExtraInfo([]))
+            rank.storage.batch_set_v1(twice, host, HiCacheStorageExtraInfo([]))
+        with RadixClient(small.config.name) as client:
+            assert client.mempool_used() == client.total_blocks() == 1
+
+    def test_pages_that_cannot_be_pinned_are_told(
+        self, region_name: str, start_rank: Start, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        config = ServerConfig(
+            region_name, data_bytes="256K", slot_align=64, mamba_ratio=0.1, max_pins=16
+        )
+        with RadixServer(config):
+            rank = start_rank(MAMBA)
+            assert rank.store(tokens(5)) == 5
+            keys, storage = keys_of(tokens(5)), rank.storage
+            root, before = (HiCacheStorageExtraInfo(prefix) for prefix in ([], keys[:-1]))
+            host, state_host = rank.group.alloc(5 * PAGE), rank.taken(MAMBA.name, keys[-1:])
+            state = PoolTransfer(MAMBA.name, state_host, keys=keys[-1:])
+            client = storage._attachment.attached.connection.client
+            pins = [client.query(fold_page_keys(keys), lock=True) for _ in range(16)]
+            caplog.clear()
+            assert storage.batch_get_v1(keys, host, root) == [False] * 5
+            assert storage.batch_get_v2([state], before) == {MAMBA.name: [False]}
+            assert storage.batch_set_v2([state], before) == {MAMBA.name: [False]}
+            for pin in pins:
+                pin.finalize()
+            assert storage.batch_get_v2([state], before) == {MAMBA.name: [True]}
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == 2, "of reading, and of storing"
+        assert all("PINS_FULL, start the radix-server with more --max-pins" in x for x in told)
+
 
 class TestAway:
     def test_before_the_server_is_there_nothing_is_found_or_stored(
@@ -256,6 +295,24 @@ def test_what_is_not_as_agreed_is_a_miss_that_is_told(
     assert rank.storage.batch_exists([], extra) == 0
     assert "5 pages" in caplog.text
     assert "no hex" in caplog.text
+
+
+def test_the_same_trouble_is_told_once_however_often_it_comes(
+    cache: RadixServer, start_rank: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    rank, path = start_rank(), tokens(5)
+    assert rank.store(path) == 5
+    for page in range(3):
+        damage(cache, path, page)
+    host, root = rank.group.alloc(5 * PAGE), HiCacheStorageExtraInfo([])
+    caplog.clear()
+    for turn in range(2, 5):
+        keys = keys_of(path)[:turn]
+        assert rank.storage.batch_get_v1(keys, host[: turn * PAGE], root)[0] is False
+        assert rank.storage.batch_exists([f"no key {turn}"], root) == 0
+    damaged, no_key = (record.getMessage() for record in caplog.records)
+    assert "tag of another one" in damaged
+    assert "no key 2" in no_key
 
 
 def test_clear_drops_everything(cache: RadixServer, start_rank: Start) -> None:
