@@ -19,6 +19,8 @@ import time
 import weakref
 from collections.abc import Callable
 
+from .errors import GeometryMismatch
+
 __all__ = ["Link"]
 
 _log = logging.getLogger("radixshmem.client")
@@ -40,6 +42,7 @@ class Link:
         self._retry_s = _FIRST_RETRY_S
         self._guard = threading.RLock()  # as in _Watcher
         self._closed = False
+        self._said = ""
 
     def keep(self, connection: socket.socket) -> None:
         """Hold `connection` and watch it; replaces an earlier one."""
@@ -51,6 +54,7 @@ class Link:
                 self._socket.close()
             self._socket = connection
             self._retry_s = _FIRST_RETRY_S
+            self._said = ""
         _watcher().watch(self)
 
     def close(self) -> None:
@@ -90,9 +94,20 @@ class Link:
         try:
             self.keep(reconnect())
         except Exception as error:
-            _log.debug("reconnecting to the radix-server failed: %s", error)
+            self._say(error)
             self._retry_at = time.monotonic() + self._retry_s
             self._retry_s = min(_LAST_RETRY_S, self._retry_s * 2)
+
+    def _say(self, error: Exception) -> None:
+        """A refused geometry is a warning, once: no call of the client tells of it."""
+        refused = isinstance(error, GeometryMismatch | ValueError) and str(error) != self._said
+        if refused:
+            self._said = str(error)
+        _log.log(
+            logging.WARNING if refused else logging.DEBUG,
+            "cannot attach to the radix-server anew: %s",
+            error,
+        )
 
     def drop_in_child(self) -> None:
         if self._socket is not None:

@@ -185,6 +185,22 @@ def test_a_new_server_that_does_not_answer_is_none_yet(
             assert client.query(path_hashes(2)).common_hit == 0
 
 
+def test_a_new_server_that_is_too_small_is_told_once(
+    region_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = RadixServer(ServerConfig(region_name, data_bytes="1M")).start()
+    with RadixClient(region_name, Geometry(16, 8000)) as client:
+        first.close()
+        with RadixServer(ServerConfig(region_name, data_bytes="4K")):
+            eventually(lambda: "cannot attach" in caplog.text, "the reason is told")
+        with RadixServer(ServerConfig(region_name, data_bytes="1M")) as third:
+            eventually(lambda: third.geometry is not None, "the client has told its geometry")
+            with pytest.raises(ServerNotReady, match="was replaced"):
+                client.query(path_hashes(2))
+        (told,) = (r.getMessage() for r in caplog.records if "cannot attach" in r.getMessage())
+        assert "4096" in told, "the bytes that do not suffice"
+
+
 def test_lists_find_the_new_server_too(region_name: str, start_server: StartServer) -> None:
     """What the core refuses before it looks at the index must not hide that this one has ended."""
     first = start_server()
