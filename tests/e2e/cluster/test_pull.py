@@ -59,6 +59,17 @@ def test_a_lookup_waits_longer_while_a_peer_is_read_over_a_stream(pair: Cluster)
     eventually(lambda: b.client.lookup_figures()["timeout_us"] == 2_000, "as before")
 
 
+@pytest.mark.parametrize("timeout_ms", [3_000_000_000, 10**18])
+def test_a_pull_may_have_any_time(pair: Cluster, timeout_ms: int) -> None:
+    a, b = pair.nodes
+    path = a.put(10)
+    a.flush()
+    job = b.client.pull_async(path, timeout_ms=timeout_ms)
+    result = job.wait(10)
+    assert (result.common_hit, result.remote_blocks) == (10, 10)
+    result.finalize()
+
+
 def test_only_the_tail_behind_a_local_head_is_fetched(pair: Cluster) -> None:
     a, b = pair.nodes
     path = a.put(90)
