@@ -41,6 +41,7 @@ _LENGTH = struct.Struct("<I")
 _MAX_SOCKET_PATH = 107  # sun_path has 108 bytes, the last one is 0
 _SCHEME = "unix://"
 _BODY_TIMEOUT_S = 10.0
+_LONGEST_S = 7 * 24 * 3600.0  # what a socket can wait for
 
 _requests = msgspec.msgpack.Decoder(Request)
 _replies = msgspec.msgpack.Decoder(Reply)
@@ -152,7 +153,7 @@ def connect(path: str, timeout_s: float) -> socket.socket:
     """A connection to the server at `path`. ServerNotReady when nobody answers there."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.settimeout(timeout_s)
+        connection.settimeout(min(timeout_s, _LONGEST_S))
         connection.connect(path)
     except PermissionError:
         connection.close()
@@ -172,6 +173,7 @@ def connect(path: str, timeout_s: float) -> socket.socket:
 def exchange(connection: socket.socket, request: Request, timeout_s: float) -> Reply:
     """Send and wait for the reply. TimeoutError at the deadline, ServerNotReady if it went away."""
     with _asking(connection, timeout_s):
+        timeout_s = min(timeout_s, _LONGEST_S)
         deadline = time.monotonic() + timeout_s
         connection.settimeout(timeout_s)
         connection.sendall(frame(request))
@@ -184,6 +186,7 @@ def exchange_descriptor(
 ) -> tuple[Reply, socket.socket | None]:
     """As `exchange`; with the socket that came with the reply, if one did."""
     with _asking(connection, timeout_s), contextlib.ExitStack() as unwanted:
+        timeout_s = min(timeout_s, _LONGEST_S)
         deadline = time.monotonic() + timeout_s
         connection.settimeout(timeout_s)
         connection.sendall(frame(request))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import array
 import enum
+import math
 import threading
 
 import numpy as np
@@ -94,6 +95,11 @@ def test_figures_of_the_pool(client: RadixClient) -> None:
     assert (client.promotion_shortfalls, client.saturated) == (0, 0)
     assert client.flush() is True
     assert client.flush(0) is True
+
+
+def test_a_call_may_wait_for_ever(client: RadixClient) -> None:
+    assert client.wait_ready(math.inf).mode == "ready"
+    assert client.pull_async(path_hashes(2), timeout_ms=10**400).wait(math.inf).common_hit == 0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_a_lookup_waits_longer_while_a_peer_is_read_over_a_stream(pair: Cluster)
 def test_a_pull_may_have_any_time(pair: Cluster, timeout_ms: int) -> None:
     a, b = pair.nodes
     path = a.put(10)
-    a.flush()
+    assert a.client.flush(math.inf)
     job = b.client.pull_async(path, timeout_ms=timeout_ms)
     result = job.wait(10)
     assert (result.common_hit, result.remote_blocks) == (10, 10)
