@@ -8,6 +8,7 @@ anew and tried once more.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from . import _core
 from ._core import AuxResult, Cursor, InsertResult, QueryResult
 from .arrays import as_count, as_hashes, as_int, as_slots
-from .errors import RadixError
+from .errors import RadixError, ServerNotReady
 from .messages import Flush, FlushReply, Reply, Request, Reset
 from .values import COMPONENT_MASK_FULL, ComponentType
 
@@ -281,7 +282,8 @@ class IndexCalls:
         if self._seen.peers is None:
             return True
         if timeout_s <= 0:
-            self._tell_server(Flush(timeout_s=0.0))
+            with contextlib.suppress(ServerNotReady):  # away, or too busy: they are published later
+                self._tell_server(Flush(timeout_s=0.0))
             return False
         reply = self._ask_server(Flush(timeout_s=timeout_s), timeout_s + _ANSWER_S)
         return isinstance(reply, FlushReply) and reply.complete

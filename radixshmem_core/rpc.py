@@ -153,8 +153,9 @@ def connect(path: str, timeout_s: float) -> socket.socket:
     """A connection to the server at `path`. ServerNotReady when nobody answers there."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.settimeout(min(timeout_s, _LONGEST_S))
-        connection.connect(path)
+        timeout_s = min(timeout_s, _LONGEST_S)
+        _connect_within(connection, path, timeout_s)
+        connection.settimeout(timeout_s)
     except PermissionError:
         connection.close()
         raise RadixError(
@@ -168,6 +169,19 @@ def connect(path: str, timeout_s: float) -> socket.socket:
             "its endpoint"
         ) from None
     return connection
+
+
+def _connect_within(connection: socket.socket, path: str, timeout_s: float) -> None:
+    """Wait for a place in the server's queue, too, as settimeout() does not."""
+    if timeout_s <= 0:
+        connection.setblocking(False)
+        connection.connect(path)
+        return
+    micros = max(1, round(timeout_s * 1e6))
+    timeval = struct.pack("@ll", *divmod(micros, 1_000_000))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+    connection.connect(path)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 0, 0))
 
 
 def exchange(connection: socket.socket, request: Request, timeout_s: float) -> Reply:

@@ -212,8 +212,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
                 if batch.part.last:
                     stored = len(ok) if ok.all() else int(ok.argmin())  # without a gap
                     attached.settle(client, path[: first + stored], first)
-                    with contextlib.suppress(RadixError):  # then peers hear of them later
-                        client.flush(timeout_s=0)
+                    client.flush(timeout_s=0)
             self._meter.stored(int(ok.sum()), batch.part, time.perf_counter() - begin)
             return list(ok.tolist())
 
