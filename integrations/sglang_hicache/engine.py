@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The radixshmem authors
-"""What SGLang tells no backend, from its arguments and its model's configuration."""
+"""What SGLang tells no backend, and what it leaves for later, when it is too late."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from sglang.srt import runtime_context
+from sglang.srt.mem_cache.utils import get_storage_hash_str
 
-__all__ = ["argument", "draft_pool_missing", "window_pages"]
+__all__ = ["argument", "compile_hash", "draft_pool_missing", "window_pages"]
 
 _log = logging.getLogger("radixshmem.sglang")
 
@@ -25,6 +26,20 @@ def draft_pool_missing(pools: Iterable[str]) -> bool:
     return bool(argument("speculative_algorithm")) and not any(
         name.startswith("draft") for name in pools
     )
+
+
+def compile_hash() -> None:
+    """RuntimeError where SGLang cannot compile the hash of its keys.
+
+    It would do so at the first request, in a thread that a flush waits for, and then gives up.
+    """
+    try:
+        get_storage_hash_str([0], page_size=1)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"SGLang cannot compile the hash of its page keys ({error.__cause__ or error}): "
+            "install g++, ninja and OpenSSL's headers (libssl-dev) where the engine runs"
+        ) from error
 
 
 def window_pages(page_size: int) -> int:

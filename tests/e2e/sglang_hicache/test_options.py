@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from e2e.harness import eventually
+from sglang.srt.mem_cache.cpp_utils.native_hash import _load_native_hash_module as load_hash
 from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
 from sglang_rig import storage_config
 
@@ -66,6 +67,24 @@ def test_an_option_that_does_not_work_is_told(option: dict[str, Any], told: str)
 def test_without_a_config_the_option_that_is_needed_is_told(nothing: dict[str, Any] | None) -> None:
     with pytest.raises(ValueError, match=r"lacks 'server_name'.*such as"):
         storage(nothing)
+
+
+def test_the_hash_of_keys_is_compiled_before_the_first_request() -> None:
+    load_hash.cache_clear()
+    storage({"server_name": "/radixshmem_nobody"}).close()
+    assert load_hash.cache_info().currsize == 1
+
+
+def test_without_a_compiler_it_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))  # where nothing is compiled yet
+    monkeypatch.setenv("CXX", "false")
+    load_hash.cache_clear()
+    with pytest.raises(
+        RuntimeError, match=r"hash of its page keys \(.*false.*: install g\+\+, ninja"
+    ):
+        storage({"server_name": "/radixshmem_nobody"})
 
 
 def test_what_was_given_is_taken_and_the_rest_has_defaults() -> None:
