@@ -9,7 +9,7 @@ would work.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
 from .config import check_name
@@ -19,16 +19,20 @@ __all__ = ["check_milliseconds", "check_text", "given_options", "refuse"]
 
 
 def given_options(
-    settings: Any, where: str, extra: Mapping[str, Any], is_engines: Callable[[str], bool]
+    settings: Any,
+    where: str,
+    extra: Mapping[str, Any],
+    engines: Collection[str],
+    private: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """What `extra` has for the fields of the dataclass `settings`, of which `server_name` must be
-    there. `is_engines` says of a key whether the engine itself reads it."""
+    there. The engine itself reads `engines`, and what begins with one of `private`."""
     known = [field.name for field in dataclasses.fields(settings)]
     for key in extra:
-        if key not in known and not is_engines(key):
+        if key not in known and key not in engines and not key.startswith(private):
+            near = near_names(key, known) or near_names(key, list(engines))
             raise ValueError(
-                f"{where}: unknown option {key!r}{near_names(key, known)} "
-                f"(radixshmem knows {', '.join(known)})"
+                f"{where}: unknown option {key!r}{near} (radixshmem knows {', '.join(known)})"
             )
     if not extra.get("server_name"):
         raise ValueError(

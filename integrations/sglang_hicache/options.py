@@ -45,7 +45,7 @@ class Settings:
     def of(cls, extra: Mapping[str, Any] | None) -> Settings:
         """ValueError, naming the option and what would work, for one that is unknown or wrong."""
         extra = extra or {}
-        given = given_options(cls, _WHERE, extra, _OF_SGLANG.__contains__)
+        given = given_options(cls, _WHERE, extra, _OF_SGLANG)
         if "backend_name" in extra and not extra.get("interface_v1"):
             raise ValueError(
                 f'{_WHERE} lacks "interface_v1": 1, without which SGLang hands the dynamic backend '

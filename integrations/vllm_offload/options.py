@@ -53,9 +53,7 @@ class Settings:
     @classmethod
     def of(cls, extra: Mapping[str, Any]) -> Settings:
         """ValueError, naming the option and what would work, for one that is unknown or wrong."""
-        given = given_options(
-            cls, _WHERE, extra, lambda key: key in _OF_VLLM or key.startswith(PRIVATE)
-        )
+        given = given_options(cls, _WHERE, extra, _OF_VLLM, (PRIVATE,))
         settings = cls(**given)
         settings._check()
         return settings

@@ -21,11 +21,11 @@ class Settings:
 
 
 def given(extra: dict[str, Any]) -> dict[str, Any]:
-    return given_options(Settings, "extra", extra, "engines".__eq__)
+    return given_options(Settings, "extra", extra, ("engines",), ("_",))
 
 
 def test_what_is_given_is_taken_and_what_the_engine_reads_is_left_out() -> None:
-    extra = {"wait_ms": 0, "engines": 1, "endpoint": None, "server_name": "/kv"}
+    extra = {"wait_ms": 0, "engines": 1, "_own": 2, "endpoint": None, "server_name": "/kv"}
     assert given(extra) == {"server_name": "/kv", "wait_ms": 0}
 
 
@@ -33,6 +33,7 @@ def test_what_is_given_is_taken_and_what_the_engine_reads_is_left_out() -> None:
     ("extra", "told"),
     [
         ({"server_name": "/kv", "wait_m": 1}, "unknown option 'wait_m'; did you mean wait_ms?"),
+        ({"server_name": "/kv", "engine": 1}, "unknown option 'engine'; did you mean engines?"),
         ({"server_name": "/kv", "x": 1}, "'x' (radixshmem knows server_name, endpoint, wait_ms)"),
         ({}, "lacks 'server_name': the --name of the radix-server"),
         ({"server_name": None}, "lacks 'server_name'"),

@@ -43,6 +43,7 @@ def storage(extra: dict[str, Any] | None) -> RadixShmemStorage:
     [
         ({"server_nam": "/b"}, r"unknown option 'server_nam'; did you mean server_name\?"),
         ({"pull_timeout": 5}, "unknown option 'pull_timeout'; did you mean pull_timeout_ms"),
+        ({"prefetch_treshold": 5}, r"'prefetch_treshold'; did you mean prefetch_threshold"),
         ({"tp_rank": 1}, r"unknown option 'tp_rank' .*knows server_name, endpoint, revision, pull"),
         ({"server_name": None}, "lacks 'server_name': the --name of the radix-server"),
         ({"server_name": ""}, "lacks 'server_name'"),
