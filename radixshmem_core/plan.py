@@ -120,10 +120,12 @@ def _pool(geometry: Geometry, component: ComponentType, count: int, source: str)
     slot_bytes = geometry.slot_bytes(component)
     stride_bytes = _stride(geometry, component)
     if count <= 0:
+        full = component is ComponentType.FULL
+        ratio = "" if full else f" or a larger --{component.name.lower()}-ratio"
         raise ValueError(
             f"the budget holds no {component.name} slot: a slot of {slot_bytes} bytes takes "
             f"{stride_bytes} bytes (aligned to {geometry.slot_align}), and the pool gets {source}; "
-            "give the server more data_bytes or a larger ratio for it"
+            f"start the server with a larger --data-bytes{ratio}"
         )
     return PoolPlan(count, slot_bytes, stride_bytes)
 
