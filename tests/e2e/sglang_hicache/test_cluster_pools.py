@@ -122,3 +122,15 @@ def test_a_member_that_does_not_answer_is_not_needed_to_store(
         server.signal(signal.SIGCONT)
     assert rank.fetch(path) == Fetched(200, 200, {})
     assert server.stop() == 0
+
+
+def test_clear_drops_the_trees_of_all_nodes(start_pair: Nodes) -> None:
+    one, other = start_pair()
+    assert one.store(tokens(20)) == 20
+    assert other.store(tokens(30, 1)) == 30
+    assert other.controller.clear_storage_backend()
+    eventually(lambda: client(one).total_blocks() == 0, "the tree of the other node is dropped")
+    assert client(other).total_blocks() == 0
+    for rank in (one, other):
+        assert rank.query(tokens(20)).storage_hit_count == 0
+        assert rank.query(tokens(30, 1)).storage_hit_count == 0

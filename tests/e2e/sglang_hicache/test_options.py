@@ -27,6 +27,7 @@ from radixshmem import (
 from radixshmem.integrations.sglang_hicache import RadixShmemStorage, connection, plugin
 from radixshmem.integrations.sglang_hicache.connection import Connection
 from radixshmem.integrations.sglang_hicache.options import Settings
+from radixshmem_core import link
 
 CONFIGS = Path(__file__).parents[3] / "configs"  # what users copy
 NATIVE = CONFIGS / "sglang_hicache.json"
@@ -128,3 +129,9 @@ def test_a_late_server_of_other_pages_is_told_with_what_to_do(
     eventually(lambda: "both; one for each stage" in caplog.text, "it is told")
     assert late.client is None
     late.close()
+
+
+def test_a_server_is_tried_again_often_enough_to_be_found_within_5_seconds() -> None:
+    """By an engine that never had one, and by one whose server went away."""
+    assert connection._RETRY_S <= 2
+    assert link._LAST_RETRY_S <= 2

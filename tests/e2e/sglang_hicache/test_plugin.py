@@ -24,6 +24,7 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.plugins import load_plugins
 from sglang.srt.plugins.hook_registry import HookRegistry
 from sglang.srt.server_args import ServerArgs
+from sglang.srt.utils.server_args_config_parser import ConfigArgumentMerger
 from sglang_rig import storage_config
 
 from radixshmem.integrations.sglang_hicache import RadixShmemStorage, plugin
@@ -37,6 +38,7 @@ plugins.load_plugins()
 from sglang.srt.mem_cache.storage import StorageBackendFactory
 from sglang.srt.plugins.hook_registry import HookRegistry
 from sglang.srt.server_args import ServerArgs
+from sglang.srt.utils.server_args_config_parser import ConfigArgumentMerger
 parser = argparse.ArgumentParser()
 ServerArgs.add_cli_args(parser)
 (option,) = [a for a in parser._actions if a.dest == "hicache_storage_backend"]
@@ -86,6 +88,15 @@ def test_the_flag_takes_the_name_and_refuses_others() -> None:
         assert given.hicache_storage_backend == name
     with pytest.raises(SystemExit):
         parser.parse_args(["--model-path", "m", "--hicache-storage-backend", "radixshmen"])
+
+
+def test_a_config_file_takes_the_name(tmp_path: Path) -> None:
+    file = tmp_path / "sglang.yaml"
+    file.write_text("model-path: none\nhicache-storage-backend: radixshmem\n")
+    parser = argparse.ArgumentParser()
+    ServerArgs.add_cli_args(parser)
+    arguments = ConfigArgumentMerger(parser).merge_config_with_args(["--config", str(file)])
+    assert parser.parse_args(arguments).hicache_storage_backend == "radixshmem"
 
 
 def test_the_factory_makes_our_class_by_its_name_and_by_its_path() -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from e2e.harness import eventually
+from e2e.sglang_hicache import pools
 from e2e.sglang_hicache.controllers import (
     DYNAMIC,
     NATIVE,
@@ -49,6 +50,13 @@ def test_another_engine_gets_the_bytes_that_one_stored(
     assert other.fetch(path, 7) == Fetched(13, 13, {})
     assert other.fetch(tokens(20, seed=1)) == Fetched(0, 0, {})
     assert used(cache) == 20
+
+
+def test_pages_in_order_of_their_heads_come_back(cache: RadixServer, start_rank: Start) -> None:
+    """A layout that SGLang has for pages with heads alone."""
+    one, other = start_rank(layout="page_head"), start_rank(layout="page_head")
+    assert one.store(tokens(20)) == 20
+    assert other.fetch(tokens(20), 7) == Fetched(13, 13, {})
 
 
 @LAYOUTS
@@ -291,6 +299,17 @@ class TestRanks:
         with pytest.raises(GeometryMismatch, match="tensor"):
             start_rank(tp=(0, 4))
 
+    def test_stages_of_unequal_pages_are_told_to_use_a_server_each(
+        self, cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        start_rank(pp=(0, 2))
+        monkeypatch.setattr(pools, "LAYERS", pools.LAYERS + 1)
+        with pytest.raises(GeometryMismatch, match=r"(?s)client.*server.*radix-server for each st"):
+            start_rank(pp=(1, 2))
+        with pytest.raises(GeometryMismatch) as refused:
+            start_rank()
+        assert "stage" not in str(refused.value)
+
 
 class TestHeldSidecars:
     """A sidecar's pages wait for the KV of the same pages."""
@@ -311,10 +330,12 @@ class TestHeldSidecars:
         waiting = rank.storage._attachment.attached.held
         store_sidecar(rank, DRAFT, tokens(5))
         for old in waiting:
-            old.since -= held.HOLD_S
+            old.since -= 10
         store_sidecar(rank, DRAFT, tokens(7, seed=1))
+        for each in waiting:
+            each.since -= 20
         waiting._expire()
-        assert used(cache) == 7
+        assert used(cache) == 7, "those of 20 seconds, not those of 30"
 
     def test_they_take_no_more_than_half_of_the_slots(
         self, small: RadixServer, start_rank: Start
