@@ -8,10 +8,11 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+import sglang
 from sglang.srt import runtime_context
-from sglang.srt.mem_cache.utils import get_storage_hash_str
+from sglang.srt.mem_cache import utils
 
-__all__ = ["argument", "compile_hash", "draft_pool_missing", "window_pages"]
+__all__ = ["argument", "draft_pool_missing", "prepare_keys", "window_pages"]
 
 _log = logging.getLogger("radixshmem.sglang")
 
@@ -28,13 +29,20 @@ def draft_pool_missing(pools: Iterable[str]) -> bool:
     )
 
 
-def compile_hash() -> None:
-    """RuntimeError where SGLang cannot compile the hash of its keys.
+def prepare_keys() -> None:
+    """Have SGLang compile the hash of its page keys, which it would do at the first request, in a
+    thread that a flush waits for, and then gives up.
 
-    It would do so at the first request, in a thread that a flush waits for, and then gives up.
+    ValueError for an SGLang whose keys are of tokens alone, which a backend cannot see;
+    RuntimeError where the hash cannot be compiled.
     """
+    if not hasattr(utils, "get_storage_hash_str"):
+        raise ValueError(
+            f"SGLang {sglang.__version__} leaves cache_salt, extra_key and LoRA out of the keys of "
+            "its pages, so that requests would get pages of others: use SGLang 0.5.20 or later"
+        )
     try:
-        get_storage_hash_str([0], page_size=1)
+        utils.get_storage_hash_str([0], page_size=1)
     except RuntimeError as error:
         raise RuntimeError(
             f"SGLang cannot compile the hash of its page keys ({error.__cause__ or error}): "

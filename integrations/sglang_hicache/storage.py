@@ -30,7 +30,7 @@ from radixshmem import RadixClient, RadixError, ServerNotReady
 
 from .attached import Attached
 from .attachment import Attachment
-from .engine import compile_hash
+from .engine import prepare_keys
 from .identity import rank_salt
 from .lookup import Lookup
 from .metrics import Meter
@@ -58,12 +58,13 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
     """Made by SGLang for each rank; see docs/integrations.md."""
 
     def __init__(self, storage_config: HiCacheStorageConfig, kwargs: object = None) -> None:
-        """ValueError for wrong options, RuntimeError where SGLang has no compiler.
+        """ValueError for wrong options, or an SGLang that is too old; RuntimeError where SGLang has
+        no compiler.
 
         `kwargs` is given to a backend that was made by name.
         """
         self._settings = Settings.of(storage_config.extra_config)
-        compile_hash()
+        prepare_keys()
         self._paths = Paths(rank_salt(storage_config))
         self._meter = Meter()
         self._attachment = Attachment(storage_config, self._settings)

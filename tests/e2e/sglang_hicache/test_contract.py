@@ -261,6 +261,14 @@ def test_nothing_else_is_read_of_the_config() -> None:
 
 
 @EACH
+def test_keys_of_pages_tell_tenants_apart(sglang: Sources) -> None:
+    """What the backend takes for a sign of it came with it."""
+    sign = find(sglang, "sglang.srt.mem_cache.utils.get_storage_hash_str")
+    assert sign is not None
+    assert list(called(sign, "storage_namespace_seed"))
+
+
+@EACH
 def test_results_are_made_of_these_fields_in_this_order(sglang: Sources) -> None:
     made = sglang.cls(STORAGE, "PoolTransferResult")
     order = [node.target.id for node in made.body if isinstance(node, ast.AnnAssign)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from e2e.harness import eventually
+from sglang.srt.mem_cache import utils
 from sglang.srt.mem_cache.cpp_utils.native_hash import _load_native_hash_module as load_hash
 from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
 from sglang_rig import storage_config
@@ -93,6 +94,16 @@ def test_what_was_given_is_taken_and_the_rest_has_defaults() -> None:
     given = {"server_name": "/a", "revision": "main", "endpoint": None, "pull_timeout_ms": 0}
     sglangs = {"prefetch_threshold": 16, "file_storage_path": "/tmp", "interface_v1": 1}
     assert Settings.of(given | sglangs) == Settings("/a", revision="main", pull_timeout_ms=0)
+
+
+def test_an_sglang_whose_keys_are_of_tokens_alone_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As before 0.5.20: requests of other tenants would get the pages."""
+    storage({"server_name": "/radixshmem_nobody"}).close()
+    monkeypatch.delattr(utils, "get_storage_hash_str")
+    with pytest.raises(ValueError, match=r"cache_salt, extra_key and LoRA.*0\.5\.20 or later"):
+        storage({"server_name": "/radixshmem_nobody"})
 
 
 @pytest.mark.parametrize("file", [NATIVE, DYNAMIC], ids=lambda path: path.stem)
