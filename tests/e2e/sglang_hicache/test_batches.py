@@ -9,7 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from e2e.sglang_hicache.controllers import Fetched, Rank, damage, keys_of, tokens, used
+from e2e.sglang_hicache.controllers import (
+    Fetched,
+    Rank,
+    damage,
+    keys_of,
+    store_sidecar,
+    tokens,
+    used,
+)
 from e2e.sglang_hicache.pools import DRAFT, MAMBA
 
 from radixshmem import InsertError, RadixClient, fold_page_keys
@@ -93,6 +101,31 @@ def test_a_sidecar_is_one_copy_more_and_is_published_with_its_kv(
     assert calls.flushed == [0]
 
 
+@pytest.mark.parametrize(
+    ("sidecars", "queries"), [((), 1), ((DRAFT,), 1), ((MAMBA,), 2)], ids=["kv", "draft", "mamba"]
+)
+def test_the_index_is_asked_once_more_for_last_pages_alone(
+    cache: RadixServer,
+    start_rank: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    sidecars: Any,
+    queries: int,
+) -> None:
+    """With a cluster each question may go to other nodes."""
+    rank = start_rank(*sidecars)
+    rank.store(tokens(20))
+    asked: list[int] = []
+    query = RadixClient.query
+
+    def asking(client: RadixClient, path: Any, *rest: Any, **options: Any) -> Any:
+        asked.append(len(path))
+        return query(client, path, *rest, **options)
+
+    monkeypatch.setattr(RadixClient, "query", asking)
+    assert rank.query(tokens(20)).storage_hit_count == len(tokens(20))
+    assert asked == [20] * queries
+
+
 def test_each_batch_is_counted_for_metrics(cache: RadixServer, start_rank: Start) -> None:
     rank = start_rank()
     rank.store(tokens(300))
@@ -146,6 +179,20 @@ def test_slots_that_the_index_does_not_take_are_given_back(
     assert used(cache) == 0
     assert rank.store(tokens(20)) == 20
     assert rank.fetch(tokens(20)).kv_pages == 20
+
+
+def test_last_pages_that_the_index_does_not_take_are_not_said_to_be_stored(
+    cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = start_rank(MAMBA)
+    assert rank.store(tokens(20), trailing={}) == 20
+    busy = SimpleNamespace(error=InsertError.BUSY)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(RadixClient, "insert", lambda *_, **__: busy)
+        assert store_sidecar(rank, MAMBA, tokens(20), last=1) == 0
+    assert rank.query(tokens(20)).storage_hit_count == 0
+    assert store_sidecar(rank, MAMBA, tokens(20), last=1) == 1
+    assert rank.query(tokens(20)).storage_hit_count == len(tokens(20))
 
 
 def test_too_few_pins_are_told_and_nothing_is_stored(
