@@ -188,6 +188,15 @@ def test_the_pool_of_a_draft_model_may_come_after_the_attach(
     assert other.fetch(tokens(20), 3) == Fetched(17, 17, {})
 
 
+def test_a_pool_that_comes_unannounced_is_refused(cache: RadixServer, start_rank: Start) -> None:
+    """Its pages have no place in the slots that are agreed upon by then."""
+    rank = start_rank()
+    with pytest.raises(GeometryMismatch, match="draft"):
+        rank.controller.register_host_pool_entry(late_entry(rank.group, DRAFT))
+    assert rank.store(tokens(20)) == 0
+    assert used(cache) == 0
+
+
 class TestDamage:
     """A page whose last bytes are not its tag: it was cut off, or never written whole."""
 

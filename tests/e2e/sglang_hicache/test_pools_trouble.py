@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -252,6 +253,25 @@ class TestAway:
         assert rank.store(tokens(10, seed=2)) == 10
         successor.stop()
         assert rank.fetch(tokens(10)) == Fetched(0, 0, {})
+
+    def test_superseded_it_leaves_misses_until_the_next_one_is_attached(
+        self, region_name: str, start_rank: Start, start_server: Callable[..., ServerProcess]
+    ) -> None:
+        """A server that cannot adopt what a killed one left starts empty."""
+        server = start_server()
+        server.event("waiting")
+        rank = start_rank()
+        path = tokens(10)
+        assert rank.store(path) == 10
+        server.kill()
+        Path(f"/dev/shm{region_name}_data").unlink()
+        successor = start_server()
+        successor.event("waiting")
+        assert rank.storage.batch_exists(keys_of(path), HiCacheStorageExtraInfo([])) == 0
+        assert rank.fetch(path) == Fetched(0, 0, {})
+        eventually(lambda: rank.store(path) == 10, "attached to the next server")
+        assert rank.fetch(path) == Fetched(10, 10, {})
+        successor.stop()
 
     def test_slots_that_waited_are_void_in_the_next_server(
         self, region_name: str, start_rank: Start
