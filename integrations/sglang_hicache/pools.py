@@ -98,7 +98,7 @@ def page_parts(pools: Mapping[str, Any], *, shared_by_ranks: bool) -> PageParts:
     sharded = [
         name
         for name, pool in pools.items()
-        if name == "mamba" or (name.startswith("draft") and isinstance(pool, MHATokenToKVPoolHost))
+        if name == "mamba" or isinstance(pool, MHATokenToKVPoolHost)
     ]
     if shared_by_ranks and sharded:
         raise ValueError(

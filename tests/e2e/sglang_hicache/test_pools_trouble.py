@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -58,8 +59,9 @@ class TestRefused:
             ((Sidecar(PoolName.AUXILIARY_SWA, 3),), {}, "auxiliary_swa"),
             ((MAMBA,), {"kind": "mla", "tp": (1, 2)}, "mamba.*rank"),
             ((DRAFT,), {"kind": "mla", "tp": (0, 2)}, "draft.*rank"),
+            ((SWA,), {"kind": "mla", "tp": (0, 2)}, "swa.*rank"),
         ],
-        ids=["second-swa", "auxiliary-swa", "mla-mamba", "mla-draft"],
+        ids=["second-swa", "auxiliary-swa", "mla-mamba", "mla-draft", "mla-swa"],
     )
     def test_a_pool_without_a_place_is_named(
         self,
@@ -205,6 +207,20 @@ class TestAway:
         with RadixServer(ServerConfig(region_name, data_bytes="1M")):
             eventually(lambda: rank.store(tokens(10)) == 10, "attached to the late server")
             assert rank.fetch(tokens(10)) == Fetched(10, 10, {})
+
+    def test_one_that_stands_still_at_the_attach_is_attached_when_it_goes_on(
+        self, region_name: str, start_rank: Start, start_server: Callable[..., ServerProcess]
+    ) -> None:
+        server = start_server()
+        server.event("waiting")
+        server.signal(signal.SIGSTOP)
+        rank = start_rank()
+        assert rank.fetch(tokens(10)) == Fetched(0, 0, {})
+        assert rank.store(tokens(10)) == 0
+        server.signal(signal.SIGCONT)
+        eventually(lambda: rank.store(tokens(10)) == 10, "attached")
+        assert rank.fetch(tokens(10)) == Fetched(10, 10, {})
+        server.stop()
 
     def test_closed_and_started_again_it_is_empty(
         self, region_name: str, start_rank: Start
