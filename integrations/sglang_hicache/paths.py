@@ -4,7 +4,8 @@
 
 The index finds a page by the whole path to it. SGLang tells the keys before those of a call, except
 for sidecars before 0.5.21, and for later batches of a node at the root before 0.5.21 and with
-pipeline stages: those are found in the paths that were asked for shortly before.
+pipeline stages; and where it skips pages that came on the device after its question (`buffer_only`)
+it tells too few. Those are found in the paths that were asked for shortly before.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class Paths:
         return path, len(prefix)
 
     def of(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
-        """The same for pages that are transferred: where nothing is told before them, there may
-        be something all the same."""
-        if extra_info is not None and extra_info.prefix_keys:
-            return self.asked(keys, extra_info)
+        """The same for pages that are transferred: what is told before them may be too short."""
+        told = [] if extra_info is None else extra_info.prefix_keys or []
         folded = fold_page_keys(keys, salt=self._salt)
-        prefix = self._prefix_of(folded)
+        prefix = self._prefix_of(folded, len(told))
+        if told and len(prefix) <= len(told):
+            return self.asked(keys, extra_info)
         return np.concatenate((prefix, folded)), len(prefix)
 
     def _folded(self, keys: Sequence[str]) -> Keys:
@@ -60,9 +61,10 @@ class Paths:
                     return path[:length]
         return fold_page_keys(keys, salt=self._salt)
 
-    def _prefix_of(self, keys: Keys) -> Keys:
-        for path in reversed(list(self._recent)):
-            places = np.flatnonzero(path == keys[0]) if len(keys) else keys
+    def _prefix_of(self, keys: Keys, least: int) -> Keys:
+        """What was asked for before the first of the keys, `least` pages or more."""
+        for path in reversed(list(self._recent)) if len(keys) else ():
+            places = np.flatnonzero(path[least:] == keys[0])
             if len(places):
-                return path[: int(places[0])]
+                return path[: least + int(places[0])]
         return keys[:0]

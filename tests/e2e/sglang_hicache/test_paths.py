@@ -60,7 +60,7 @@ def test_the_end_of_a_prefix_at_another_place_is_another_path() -> None:
     keys = page_keys("a", 10)
     known = Paths(SALT)
     known.asked(keys, behind(None))
-    path, first = known.of(keys[8:], behind(keys[5:8]))
+    path, first = known.asked(keys[8:], behind(keys[5:8]))
     assert first == 3
     assert path.tolist() == fold_page_keys(keys[5:], salt=SALT).tolist()
 
@@ -74,3 +74,17 @@ def test_keys_without_a_prefix_are_found_in_what_was_asked_for() -> None:
         assert first == 6
         assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
         assert Paths(SALT).of(keys[6:], untold)[1] == 0
+
+
+def test_a_prefix_that_is_told_too_short_is_completed() -> None:
+    keys = chain("a", 10)
+    known = Paths(SALT)
+    known.asked(keys[2:], behind(keys[:2]))
+    known.asked(chain("b", 10), behind(None))
+    for told in (0, 1, 2, 5, 6):
+        path, first = known.of(keys[6:], behind(keys[:told]))
+        assert first == 6
+        assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
+    path, first = Paths(SALT).of(keys[6:], behind(keys[:6]))
+    assert first == 6
+    assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()

@@ -187,6 +187,20 @@ def test_last_pages_inside_of_a_later_node_find_their_place(
     assert rank.fetch(tokens(30)) == Fetched(20, 20, ends((SWA, MAMBA)))
 
 
+@pytest.mark.parametrize("sidecars", [(), (DRAFT,), (SWA, MAMBA)], ids=["kv", "draft", "swa-mamba"])
+@pytest.mark.parametrize("start", [0, 4])
+def test_what_came_on_the_device_after_the_question_is_left_out(
+    cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...], start: int
+) -> None:
+    """With `buffer_only`, and without a word: the keys told before the pages are too few then."""
+    rank = start_rank(*sidecars)
+    assert rank.store(tokens(300)) == 300
+    operation = rank.query(tokens(300), start)
+    rank.controller.trim_prefetch_full_head(operation, 9 * PAGE)
+    pages = 300 - start - 9
+    assert rank.transfer(operation) == Fetched(pages, pages, ends(sidecars))
+
+
 class TestOlderVersions:
     def test_batches_at_the_root_are_placed_by_what_was_asked_for(
         self, cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
