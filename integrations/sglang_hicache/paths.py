@@ -5,7 +5,8 @@
 The index finds a page by the whole path to it. SGLang tells the keys before those of a call, except
 for sidecars before 0.5.21, and for later batches of a node at the root before 0.5.21 and with
 pipeline stages; and where it skips pages that came on the device after its question (`buffer_only`)
-it tells too few. Those are found in the paths that were asked for shortly before.
+it tells too few, as before a Mamba state that it stores behind its KV. Those are found in the paths
+that were asked for, or stored, shortly before.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ class Paths:
         told = [] if extra_info is None else extra_info.prefix_keys or []
         folded = fold_page_keys(keys, salt=self._salt)
         prefix = self._prefix_of(folded, len(told))
-        if told and len(prefix) <= len(told):
+        if told and (prefix is None or len(prefix) == len(told)):
             return self.asked(keys, extra_info)
+        if prefix is None:
+            self._recent.append(folded)
+            return folded, 0
         return np.concatenate((prefix, folded)), len(prefix)
 
     def _folded(self, keys: Sequence[str]) -> Keys:
@@ -61,10 +65,10 @@ class Paths:
                     return path[:length]
         return fold_page_keys(keys, salt=self._salt)
 
-    def _prefix_of(self, keys: Keys, least: int) -> Keys:
-        """What was asked for before the first of the keys, `least` pages or more."""
+    def _prefix_of(self, keys: Keys, least: int) -> Keys | None:
+        """What is known to be before the first of the keys, `least` pages or more."""
         for path in reversed(list(self._recent)) if len(keys) else ():
             places = np.flatnonzero(path[least:] == keys[0])
             if len(places):
                 return path[: least + int(places[0])]
-        return keys[:0]
+        return None

@@ -158,6 +158,37 @@ class Rank:
         done: int = operation.completed_tokens
         return done // PAGE
 
+    def store_apart(self, path: Sequence[int], start: int = 0) -> None:
+        """The same as SGLang stores it with `buffer_only`: KV alone, then each trailing pool alone.
+
+        It tells the keys before those of SWA, but before a Mamba state those of the parent alone.
+        """
+        keys = keys_of(path)
+        own = keys[start:]
+        self._write_storage(path, own, self.taken(PoolName.KV, own), keys[:start], None)
+        for sidecar in self.sidecars:
+            transfer = self._stored_sidecar(sidecar, own, None)
+            assert transfer is not None
+            assert transfer.keys is not None
+            known = start if sidecar.name == PoolName.MAMBA else len(keys) - len(transfer.keys)
+            self._write_storage(path, [], torch.empty(0, dtype=torch.int64), keys[:known], transfer)
+
+    def _write_storage(
+        self,
+        path: Sequence[int],
+        own: list[str],
+        host: torch.Tensor,
+        prefix: list[str],
+        transfer: PoolTransfer | None,
+    ) -> None:
+        transfers = [transfer] if transfer else None
+        self.controller.write_storage(
+            host, list(path), hash_value=own, prefix_keys=prefix, extra_pools=transfers
+        )
+        self.controller.ack_backup_queue.get(timeout=DEADLINE_S)
+        self.group.free(host)
+        self.group.release_transfers(transfers)
+
     def taken(self, name: PoolName, keys: Sequence[str]) -> torch.Tensor:
         """Host pages that hold what belongs to `keys`."""
         pool = self.group.get_pool(name)

@@ -201,6 +201,24 @@ def test_what_came_on_the_device_after_the_question_is_left_out(
     assert rank.transfer(operation) == Fetched(pages, pages, ends(sidecars))
 
 
+@pytest.mark.usefixtures("window")
+@pytest.mark.parametrize("sidecars", [(SWA,), (MAMBA,), (SWA, MAMBA)], ids=["swa", "mamba", "both"])
+@pytest.mark.parametrize("asked", [False, True], ids=["decoded", "asked"])
+def test_last_pages_that_come_after_their_kv_find_their_place(
+    cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...], asked: bool
+) -> None:
+    """As with `buffer_only`; what a model generates was never asked for."""
+    rank = start_rank(*sidecars)
+    for begin, end in ((0, 100), (100, 250), (250, 270), (270, 271)):
+        path = tokens(end)
+        if asked:
+            rank.query(path, begin)
+        rank.store_apart(path, begin)
+        assert waiting(rank) == 0
+        lasts = {name: min(pages, end) for name, pages in ends(sidecars).items()}
+        assert rank.fetch(path) == Fetched(end, end, lasts)
+
+
 class TestOlderVersions:
     def test_batches_at_the_root_are_placed_by_what_was_asked_for(
         self, cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
