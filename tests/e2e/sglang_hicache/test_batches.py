@@ -20,7 +20,7 @@ from e2e.sglang_hicache.controllers import (
 )
 from e2e.sglang_hicache.pools import DRAFT, MAMBA
 
-from radixshmem import InsertError, RadixClient, fold_page_keys
+from radixshmem import ComponentType, InsertError, RadixClient, fold_page_keys
 from radixshmem.integrations.sglang_hicache.pages import Batch
 from radixshmem.integrations.sglang_hicache.pools import TAG_BYTES
 from radixshmem_core.config import ServerConfig
@@ -191,6 +191,12 @@ def test_last_pages_that_the_index_does_not_take_are_not_said_to_be_stored(
         refusing.setattr(RadixClient, "insert", lambda *_, **__: busy)
         assert store_sidecar(rank, MAMBA, tokens(20), last=1) == 0
     assert rank.query(tokens(20)).storage_hit_count == 0
+    with RadixClient(cache.config.name) as client:
+        assert client.store is not None
+        states = client.store.pool(ComponentType.MAMBA).num_slots
+        slots = client.allocate_slots(states, ComponentType.MAMBA)
+        assert len(slots) == states, "none is lost"
+        client.recycle_slots(slots, ComponentType.MAMBA)
     assert store_sidecar(rank, MAMBA, tokens(20), last=1) == 1
     assert rank.query(tokens(20)).storage_hit_count == len(tokens(20))
 

@@ -39,7 +39,7 @@ _DEVICE_PAGES = 64
 class Tree:
     """One engine's cache, with HiCache and a storage as by its flags. No model runs."""
 
-    def __init__(self, server: str, core: str, backend: str) -> None:
+    def __init__(self, server: str, core: str, backend: str, memory: str) -> None:
         extra = {"server_name": server, "prefetch_threshold": PAGE}
         if backend == DYNAMIC:
             extra |= BY_NAME | {"hicache_storage_pass_prefix_keys": True}
@@ -49,12 +49,14 @@ class Tree:
             page_size=PAGE,
             hicache_io_backend="kernel",
             hicache_mem_layout="page_first",
+            hicache_host_memory_mode=memory,
             hicache_write_policy="write_through",
             hicache_storage_backend=backend,
             hicache_storage_backend_extra_config=json.dumps(extra),
             hicache_storage_prefetch_policy="wait_complete",
         )
         set_global_server_args_for_scheduler(arguments)
+        self._buffer = memory == "buffer_only"
         size = _DEVICE_PAGES * PAGE
         pool = MHATokenToKVPool(
             size, PAGE, torch.float32, 2, 2, LAYERS, "cpu", enable_memory_saver=False
@@ -83,6 +85,13 @@ class Tree:
 
     def _stored(self) -> bool:
         self.cache.check_hicache_events()
+        if self._buffer:
+            pipeline = self.cache.buffer_pipeline
+            return not (
+                pipeline.pending_write_queue
+                or pipeline.ongoing_write_through
+                or pipeline.ongoing_backup
+            )
         return not self.cache.ongoing_write_through and not self.cache.ongoing_backup
 
     def restored(self, path: Sequence[int]) -> tuple[int, int]:
@@ -92,7 +101,9 @@ class Tree:
         """
         match = self.cache.match_prefix(MatchPrefixParams(key=_key(path)))
         here, node = match.device_prefix_len, match.last_host_node
-        assert self.cache.is_root(node) or self.cache.is_backuped(node)
+        if self._buffer:
+            node = match.last_device_node
+        assert self._buffer or self.cache.is_root(node) or self.cache.is_backuped(node)
         request = CacheRequestHandle(f"request-{len(path)}", 0)
         self.cache.prefetch_from_storage(
             request,
@@ -125,8 +136,8 @@ def start_tree(region_name: str, request: pytest.FixtureRequest) -> Iterator[Cal
     load_plugins()
     running: list[Tree] = []
 
-    def start(backend: str = NATIVE) -> Tree:
-        running.append(Tree(region_name, request.param, backend))
+    def start(backend: str = NATIVE, memory: str = "cache") -> Tree:
+        running.append(Tree(region_name, request.param, backend, memory))
         kind = type(running[-1].cache.tree_core).__name__
         assert kind == {"rust": "RustUnifiedTreeCore", "python": "UnifiedTreeCore"}[request.param]
         return running[-1]
@@ -148,6 +159,18 @@ def test_what_follows_a_hit_on_the_device_comes_from_the_storage(
     assert used(cache) == 12
     assert other.restored(path) == (5, 7)
     assert start_tree(backend).restored(path) == (0, 12)
+
+
+def test_what_follows_a_hit_on_the_device_comes_to_the_buffer(
+    cache: RadixServer, start_tree: Callable[..., Tree]
+) -> None:
+    path = tokens(12)
+    one, other = (start_tree(memory="buffer_only") for _ in range(2))
+    one.compute(path)
+    other.compute(path[: 5 * PAGE])
+    assert used(cache) == 12
+    assert other.restored(path) == (5, 7)
+    assert start_tree(memory="buffer_only").restored(path) == (0, 12)
 
 
 def test_what_follows_several_nodes_comes_from_the_storage(
