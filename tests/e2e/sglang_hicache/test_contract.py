@@ -222,6 +222,17 @@ def test_only_sidecars_of_the_oldest_version_come_without_their_prefix(sglang: S
 
 
 @EACH
+def test_the_prefix_of_a_window_reaches_to_it(sglang: Sources) -> None:
+    """Not of a Mamba state stored with `buffer_only`, nor of pages behind those that it skips."""
+    grouped = find(sglang, f"{HYBRID[0]}._trailing_chain_groups")
+    assert (grouped is None) == (_version(sglang) == "0.5.20")
+    if grouped is not None:
+        assert "prefix_keys + span_hashes[:covered]" in ast.unparse(grouped)
+    trim = sources.methods(sglang.cls(*HYBRID))["trim_prefetch_full_head"]
+    assert "prefix_keys" not in ast.unparse(trim)
+
+
+@EACH
 def test_before_the_second_batch_of_the_oldest_version_nothing_is_told_at_the_root(
     sglang: Sources,
 ) -> None:

@@ -23,7 +23,7 @@ from e2e.sglang_hicache.controllers import (
     used,
 )
 from e2e.sglang_hicache.pools import DRAFT, INDEXER, PAGE, SWA, Sidecar, host_group, late_entry
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolTransfer
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolName, PoolTransfer
 from sglang.srt.mem_cache.memory_pool_host import LogicalHostPool
 from sglang_rig import storage_config
 
@@ -299,6 +299,20 @@ class TestRanks:
         assert ranks[0].store(path) == 20
         for rank in ranks:
             assert rank.fetch(path, 5) == Fetched(15, 15, {})
+        assert used(cache) == 20
+
+    def test_a_rank_that_need_not_write_stores_the_same_page(
+        self, cache: RadixServer, start_rank: Start
+    ) -> None:
+        """SGLang decides who writes; each would write what the others read."""
+        path = tokens(20)
+        ranks = [start_rank(kind="mla", tp=(rank, 2)) for rank in range(2)]
+        keys = keys_of(path)
+        host = ranks[1].taken(PoolName.KV, keys)
+        assert all(ranks[1].storage.batch_set_v1(keys, host, HiCacheStorageExtraInfo([])))
+        assert ranks[0].store(path) == 20
+        for rank in ranks:
+            assert rank.fetch(path) == Fetched(20, 20, {})
         assert used(cache) == 20
 
     def test_a_number_of_ranks_is_another_identity(

@@ -187,38 +187,6 @@ def test_last_pages_inside_of_a_later_node_find_their_place(
     assert rank.fetch(tokens(30)) == Fetched(20, 20, ends((SWA, MAMBA)))
 
 
-@pytest.mark.parametrize("sidecars", [(), (DRAFT,), (SWA, MAMBA)], ids=["kv", "draft", "swa-mamba"])
-@pytest.mark.parametrize("start", [0, 4])
-def test_what_came_on_the_device_after_the_question_is_left_out(
-    cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...], start: int
-) -> None:
-    """With `buffer_only`, and without a word: the keys told before the pages are too few then."""
-    rank = start_rank(*sidecars)
-    assert rank.store(tokens(300)) == 300
-    operation = rank.query(tokens(300), start)
-    rank.controller.trim_prefetch_full_head(operation, 9 * PAGE)
-    pages = 300 - start - 9
-    assert rank.transfer(operation) == Fetched(pages, pages, ends(sidecars))
-
-
-@pytest.mark.usefixtures("window")
-@pytest.mark.parametrize("sidecars", [(SWA,), (MAMBA,), (SWA, MAMBA)], ids=["swa", "mamba", "both"])
-@pytest.mark.parametrize("asked", [False, True], ids=["decoded", "asked"])
-def test_last_pages_that_come_after_their_kv_find_their_place(
-    cache: RadixServer, start_rank: Start, sidecars: tuple[Sidecar, ...], asked: bool
-) -> None:
-    """As with `buffer_only`; what a model generates was never asked for."""
-    rank = start_rank(*sidecars)
-    for begin, end in ((0, 100), (100, 250), (250, 270), (270, 271)):
-        path = tokens(end)
-        if asked:
-            rank.query(path, begin)
-        rank.store_apart(path, begin)
-        assert waiting(rank) == 0
-        lasts = {name: min(pages, end) for name, pages in ends(sidecars).items()}
-        assert rank.fetch(path) == Fetched(end, end, lasts)
-
-
 class TestOlderVersions:
     def test_batches_at_the_root_are_placed_by_what_was_asked_for(
         self, cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch
