@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -32,6 +33,7 @@ _CONFIGS = Path(__file__).parents[1] / "configs"
 _STOP_S = 60.0
 _POLL_S = 0.1
 _LAST_WORDS = 4000  # characters
+_PORTS = range(20000, 32000)
 
 
 def native_flags(server: str) -> list[str]:
@@ -169,10 +171,12 @@ def cpu_environment(more: Mapping[str, str] = MappingProxyType({})) -> dict[str,
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """None that the system gives to connections: SGLang binds it a minute later."""
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _all_pids() -> list[int]:
