@@ -94,10 +94,11 @@ class Tree:
             )
         return not self.cache.ongoing_write_through and not self.cache.ongoing_backup
 
-    def restored(self, path: Sequence[int]) -> tuple[int, int]:
+    def restored(self, path: Sequence[int], meanwhile: Sequence[int] = ()) -> tuple[int, int]:
         """Pages of `path` that the device has, and those that come from the storage after them.
 
-        The steps of SGLang's scheduler for a request that waits.
+        The steps of SGLang's scheduler for a request that waits; `meanwhile` is computed for
+        another one.
         """
         match = self.cache.match_prefix(MatchPrefixParams(key=_key(path)))
         here, node = match.device_prefix_len, match.last_host_node
@@ -113,6 +114,8 @@ class Tree:
             self.cache.get_prefix_hash_values(node),
             matched_prefix_tokens=array("q", path[:here]),
         )
+        if meanwhile:
+            self.compute(meanwhile)
 
         def done() -> bool:
             self.cache.check_hicache_events()
@@ -171,6 +174,16 @@ def test_what_follows_a_hit_on_the_device_comes_to_the_buffer(
     assert used(cache) == 12
     assert other.restored(path) == (5, 7)
     assert start_tree(memory="buffer_only").restored(path) == (0, 12)
+
+
+def test_what_came_on_the_device_meanwhile_is_not_fetched_and_the_rest_is(
+    cache: RadixServer, start_tree: Callable[..., Tree]
+) -> None:
+    path = tokens(12)
+    one, other = (start_tree(memory="buffer_only") for _ in range(2))
+    one.compute(path)
+    other.compute(path[: 5 * PAGE])
+    assert other.restored(path, meanwhile=path[: 9 * PAGE]) == (5, 3)
 
 
 def test_what_follows_several_nodes_comes_from_the_storage(
