@@ -18,7 +18,8 @@ from e2e.sglang_hicache.controllers import (
     tokens,
     used,
 )
-from e2e.sglang_hicache.pools import DRAFT, MAMBA
+from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolName, PoolTransfer
 
 from radixshmem import ComponentType, InsertError, RadixClient, fold_page_keys
 from radixshmem.integrations.sglang_hicache.pages import Batch
@@ -161,6 +162,26 @@ def test_slots_are_pinned_while_they_are_copied(
         assert len(pinned) > stored >= 2
         assert all(pinned)
         assert client.index._index.pins() == []
+
+
+@pytest.mark.parametrize("pool", [PoolName.KV, PoolName.DRAFT])
+def test_a_page_that_is_damaged_while_it_is_copied_is_not_handed_out(
+    cache: RadixServer, start_rank: Start, monkeypatch: pytest.MonkeyPatch, pool: PoolName
+) -> None:
+    rank = start_rank(DRAFT)
+    path = tokens(20)
+    rank.store(path)
+    copy = SlotStore.copy_out
+
+    def damaging(store: SlotStore, slots: Any, ptrs: Any, sizes: Any, **where: Any) -> int:
+        if sum(sizes) > TAG_BYTES:
+            damage(cache, path, 7)
+        return copy(store, slots, ptrs, sizes, **where)
+
+    monkeypatch.setattr(SlotStore, "copy_out", damaging)
+    asked = PoolTransfer(pool, rank.group.alloc(20 * PAGE), keys=keys_of(path))
+    found = rank.storage.batch_get_v2([asked], HiCacheStorageExtraInfo(prefix_keys=[]))
+    assert found == {pool: [page != 7 for page in range(20)]}
 
 
 @pytest.mark.parametrize("error", [InsertError.BUSY, InsertError.BAD_REQUEST])
