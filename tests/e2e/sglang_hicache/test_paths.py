@@ -77,10 +77,10 @@ def test_keys_without_a_prefix_are_found_in_what_was_asked_for() -> None:
 
 
 def test_a_prefix_that_is_told_too_short_is_completed() -> None:
-    keys = chain("a", 10)
+    keys = page_keys("a", 10)
     known = Paths(SALT)
     known.asked(keys[2:], behind(keys[:2]))
-    known.asked(chain("b", 10), behind(None))
+    known.asked(page_keys("b", 10), behind(None))
     for told in (0, 1, 2, 5, 6):
         path, first = known.of(keys[6:], behind(keys[:told]))
         assert first == 6
