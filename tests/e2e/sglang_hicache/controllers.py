@@ -331,6 +331,11 @@ def total(cache: RadixServer) -> int:
         return client.mempool_total()
 
 
+def waiting(rank: Rank) -> int:
+    """Slots, or windows, that are not in the index yet."""
+    return len(rank.storage._attachment.attached.held)
+
+
 def damage(cache: RadixServer, path: Sequence[int], page: int) -> None:
     """This page of the KV, of the rank whose keys have no salt."""
     with RadixClient(cache.config.name) as client:

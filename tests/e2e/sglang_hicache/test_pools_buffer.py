@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from e2e.sglang_hicache.controllers import Fetched, Rank, tokens
-from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE, SWA, Sidecar
-from e2e.sglang_hicache.test_pools_trailing import ends
+from e2e.sglang_hicache.controllers import Fetched, Rank, tokens, waiting
+from e2e.sglang_hicache.pools import DRAFT, MAMBA, PAGE, SWA, Sidecar, ends
 
 from radixshmem.integrations.sglang_hicache import attached
 from radixshmem_core.server import RadixServer
@@ -48,6 +47,6 @@ def test_last_pages_that_come_after_their_kv_find_their_place(
         if asked:
             rank.query(path, begin)
         rank.store_apart(path, begin)
-        assert len(rank.storage._attached.held) == 0
+        assert waiting(rank) == 0
         lasts = {name: min(pages, end) for name, pages in ends(sidecars).items()}
         assert rank.fetch(path) == Fetched(end, end, lasts)

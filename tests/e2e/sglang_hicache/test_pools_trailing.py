@@ -15,6 +15,7 @@ from e2e.sglang_hicache.controllers import (
     store_sidecar,
     tokens,
     used,
+    waiting,
 )
 from e2e.sglang_hicache.pools import MAMBA, PAGE, SWA, TRAILING, Sidecar, ends
 from e2e.sglang_hicache.rank_pages import spoil
@@ -26,10 +27,6 @@ from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
 Start = Callable[..., Rank]
-
-
-def waiting(rank: Rank) -> int:
-    return len(rank.storage._attachment.attached.held)
 
 
 @TRAILING
