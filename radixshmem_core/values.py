@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,11 +92,16 @@ class Geometry:
         )
 
     def difference(self, other: Geometry, *, mine: str = "mine", theirs: str = "theirs") -> str:
-        """The fields that differ, one a line with both sides; "" when there is none."""
+        """The fields that differ, one a line with both sides; "" when there is none.
+
+        Of two fingerprints that are JSON objects, as the adapters make them: of their members.
+        """
         return "\n".join(
-            f"{field.name}: {mine} {own!r}, {theirs} {its!r}"
+            f"{name}: {mine} {own!r}, {theirs} {its!r}"
             for field in dataclasses.fields(self)
-            if (own := getattr(self, field.name)) != (its := getattr(other, field.name))
+            for name, own, its in _differing(
+                field.name, getattr(self, field.name), getattr(other, field.name)
+            )
         )
 
     def to_dict(self, num_slots: Mapping[int, int] | None = None) -> dict[str, Any]:
@@ -165,6 +171,27 @@ def _integer(field: str, value: Any) -> int:
         return operator.index(value)
     except TypeError as error:
         raise ValueError(f"Geometry.{field} = {value!r} must be an integer") from error
+
+
+def _differing(
+    name: str, mine: Any, theirs: Any, levels: int = 4
+) -> Iterator[tuple[str, Any, Any]]:
+    """The name and both sides of what differs: of JSON objects, each member; None is none."""
+    own, its = _members(mine), _members(theirs)
+    if levels and own is not None and its is not None and own != its:
+        for key in sorted(own.keys() | its.keys()):
+            yield from _differing(f"{name}.{key}", own.get(key), its.get(key), levels - 1)
+    elif mine != theirs:
+        yield name, mine, theirs
+
+
+def _members(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
 
 
 def _mapping(what: str, value: Any) -> Mapping[str, Any]:

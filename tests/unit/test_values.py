@@ -163,6 +163,41 @@ def test_difference_prints_both_sides_field_by_field() -> None:
     assert "server 16, client 32" in _HYBRID.difference(other, mine="server", theirs="client")
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs", "lines"),
+    [
+        (
+            '{"model":"a","pools":{"kv":{"bytes":[1],"dtype":"x"}},"tp":1}',
+            '{"model":"b","pools":{"kv":{"bytes":[2],"dtype":"x"}},"tp":1,"pp":2}',
+            [
+                "fingerprint.model: mine 'a', theirs 'b'",
+                "fingerprint.pools.kv.bytes: mine [1], theirs [2]",
+                "fingerprint.pp: mine None, theirs 2",
+            ],
+        ),
+        ('{"a":1}', '{"a": 1}', ["""fingerprint: mine '{"a":1}', theirs '{"a": 1}'"""]),
+        ('{"a":1}', "{a", ["""fingerprint: mine '{"a":1}', theirs '{a'"""]),
+        ("[1]", "[2]", ["fingerprint: mine '[1]', theirs '[2]'"]),
+    ],
+)
+def test_of_fingerprints_that_are_json_the_members_that_differ_are_told(
+    mine: str, theirs: str, lines: list[str]
+) -> None:
+    geometry = Geometry(16, 64, fingerprint=mine)
+    other = dataclasses.replace(geometry, fingerprint=theirs)
+    assert geometry.difference(other).splitlines() == lines
+    assert geometry.difference(geometry) == ""
+
+
+def test_fingerprints_of_any_depth_are_compared() -> None:
+    deep = ['{"a":' * 10_000 + f"{value}" + "}" * 10_000 for value in (1, 2)]
+    mine, theirs = (Geometry(16, 64, fingerprint=text) for text in deep)
+    assert mine.difference(theirs).startswith("fingerprint")
+    shallow = ['{"a":' * 50 + f"{value}" + "}" * 50 for value in (1, 2)]
+    mine, theirs = (Geometry(16, 64, fingerprint=text) for text in shallow)
+    assert mine.difference(theirs).startswith("fingerprint.a.a.a.a: mine {")
+
+
 def test_window_without_a_pool_is_dropped() -> None:
     assert Geometry(16, 64, swa_window_blocks=8) == Geometry(16, 64)
 
