@@ -22,7 +22,7 @@ from .pages import Keys
 __all__ = ["Lookup"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lookup:
     """Of the pages of `path` from `first` on. Calls raise RadixError, as queries do."""
 

@@ -11,6 +11,8 @@ that were asked for, or stored, shortly before.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -35,10 +37,12 @@ class Paths:
 
     def asked(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
         """The path that ends with `keys`, and the position of the first of them."""
-        prefix = self._folded([] if extra_info is None else extra_info.prefix_keys or [])
-        path = np.concatenate((prefix, fold_page_keys(keys, salt=self._salt)))
+        told = [] if extra_info is None else extra_info.prefix_keys or []
+        path = fold_page_keys(keys, salt=self._salt)
+        if told:
+            path = np.concatenate((self._folded(told), path))
         self._recent.append(path)
-        return path, len(prefix)
+        return path, len(told)
 
     def of(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
         """The same for pages that are transferred: what is told before them may be too short."""
@@ -58,17 +62,22 @@ class Paths:
         A key is a digest of all before it, so the same one at the same place ends the same path.
         """
         length = len(keys)
-        if length:
-            (last,) = fold_page_keys(keys[-1:], salt=self._salt)
-            for path in reversed(list(self._recent)):
-                if len(path) >= length and path[length - 1] == last:
-                    return path[:length]
+        (last,) = fold_page_keys(keys[-1:], salt=self._salt)
+        for path in reversed(list(self._recent)):
+            if len(path) >= length and path[length - 1] == last:
+                return path[:length]
         return fold_page_keys(keys, salt=self._salt)
 
     def _prefix_of(self, keys: Keys, least: int) -> Keys | None:
         """What is known to be before the first of the keys, `least` pages or more."""
-        for path in reversed(list(self._recent)) if len(keys) else ():
-            places = np.flatnonzero(path[least:] == keys[0])
-            if len(places):
-                return path[: least + int(places[0])]
+        paths = list(self._recent)
+        if not len(keys) or not paths:
+            return None
+        begins = [0, *itertools.accumulate(map(len, paths))]
+        (places,) = np.nonzero(np.concatenate(paths) == keys[0])
+        for place in reversed(places.tolist()):
+            number = bisect.bisect(begins, place) - 1
+            before = place - begins[number]
+            if before >= least:
+                return paths[number][:before]
         return None
