@@ -102,12 +102,4 @@ ShardMap make_shard_map(std::span<const ShardMember> members, std::uint32_t repl
   return map;
 }
 
-std::uint64_t shard_map_digest(std::span<const ShardRanks> map) noexcept {
-  std::uint64_t digest = map.size();
-  for (const ShardRanks& ranks : map) {
-    digest = mix_hash(digest ^ (std::uint64_t{ranks[1]} << 16 | ranks[0])) + digest;
-  }
-  return digest;
-}
-
 }  // namespace radixshmem

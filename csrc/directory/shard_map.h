@@ -34,7 +34,4 @@ using ShardMap = std::vector<ShardRanks>;  // by shard
 // there is nobody, and for every replica unless `replicas` is 2.
 [[nodiscard]] ShardMap make_shard_map(std::span<const ShardMember> members, std::uint32_t replicas);
 
-// Returns: a digest by which two nodes see whether they have the same map.
-[[nodiscard]] std::uint64_t shard_map_digest(std::span<const ShardRanks> map) noexcept;
-
 }  // namespace radixshmem

@@ -44,7 +44,6 @@ class Responder::Core final {
   Result<> start();
   Result<> add(int fd);
   Result<> serve_verbs(std::span<const std::shared_ptr<VerbsDevice>> devices);
-  void set_ranges(const PeerRanges& ranges);
   [[nodiscard]] ResponderFigures figures() const;
   void stop();
 
@@ -64,8 +63,7 @@ class Responder::Core final {
   std::thread thread_;
 
   mutable std::mutex mutex_;
-  PeerRanges ranges_;
-  std::uint64_t ranges_set_ = 0;      // how often
+  const PeerRanges ranges_;
   std::unique_ptr<VerbsHost> verbs_;  // of these ranges; its ends are in the streams
   Streams streams_;
   std::uint64_t last_id_ = kWakeId;
@@ -120,25 +118,11 @@ Result<> Responder::Core::add(int fd) {
   return Unit{};
 }
 
-void Responder::Core::set_ranges(const PeerRanges& ranges) {
-  const std::lock_guard lock(mutex_);
-  for (auto at = streams_.begin(); at != streams_.end();) at = end(at);
-  verbs_.reset();
-  ranges_ = ranges;
-  ++ranges_set_;
-}
-
 Result<> Responder::Core::serve_verbs(std::span<const std::shared_ptr<VerbsDevice>> devices) {
-  std::unique_lock lock(mutex_);
-  const PeerRanges ranges = ranges_;
-  const std::uint64_t ranges_set = ranges_set_;
-  lock.unlock();
-  auto host = VerbsHost::make(devices, ranges);
+  auto host = VerbsHost::make(devices, ranges_);
   if (!host) return std::move(host).error();
-  lock.lock();
-  if (ranges_set_ != ranges_set) {
-    return Error{ErrorCode::CLOSED, "the memory changed while it was registered for verbs"};
-  }
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return Error{ErrorCode::CLOSED, "the responder of index reads was stopped"};
   for (auto at = streams_.begin(); verbs_ && at != streams_.end();) at = end(at);
   verbs_ = std::move(host).value();
   return Unit{};
@@ -163,7 +147,9 @@ void Responder::Core::stop() {
   }
   ::eventfd_write(wake_.get(), 1);
   if (thread_.joinable()) thread_.join();
-  set_ranges({});
+  const std::lock_guard lock(mutex_);
+  for (auto at = streams_.begin(); at != streams_.end();) at = end(at);
+  verbs_.reset();
 }
 
 void Responder::Core::run() {
@@ -266,9 +252,6 @@ Result<> Responder::add(int fd) {
 }
 Result<> Responder::serve_verbs(std::span<const std::shared_ptr<VerbsDevice>> devices) {
   return core_->serve_verbs(devices);
-}
-void Responder::set_ranges(const PeerRanges& ranges) {
-  core_->set_ranges(ranges);
 }
 ResponderFigures Responder::figures() const {
   return core_->figures();

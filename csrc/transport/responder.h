@@ -41,7 +41,7 @@ struct ResponderFigures {
 
 class Responder final {
  public:
-  // Requires: the ranges stay mapped until stop(), or until set_ranges() has returned.
+  // Requires: the ranges stay mapped until stop() has returned.
   static Result<std::unique_ptr<Responder>> start(const PeerRanges& ranges,
                                                   const ResponderOptions& options = {});
   ~Responder();
@@ -54,9 +54,6 @@ class Responder final {
   // the ranges with each, which pins their memory and takes a while; streams are served meanwhile.
   // Requires: there is a device.
   Result<> serve_verbs(std::span<const std::shared_ptr<VerbsDevice>> devices);
-  // Closes all streams, which belong to the life of the former ranges, and serves these, without
-  // verbs.
-  void set_ranges(const PeerRanges& ranges);
   [[nodiscard]] ResponderFigures figures() const;
   // Closes all streams and ends the thread. When it returns the ranges are no longer read.
   void stop();

@@ -84,15 +84,23 @@ TEST(ShardMapTest, AReplicaIsAnotherMemberAndThereOnlyIfWanted) {
   EXPECT_EQ(make_shard_map({}, 2)[65535], (ShardRanks{kNoShardRank, kNoShardRank}));
 }
 
+std::uint64_t digest(const ShardMap& map) {
+  std::uint64_t digest = map.size();
+  for (const ShardRanks& ranks : map) {
+    digest = mix_hash(digest ^ (std::uint64_t{ranks[1]} << 16 | ranks[0])) + digest;
+  }
+  return digest;
+}
+
 TEST(ShardMapTest, TheMapDependsOnTheMembersAlone) {
   auto members = members_of(9);
   const ShardMap map = make_shard_map(members, 2);
   std::ranges::reverse(members);
   EXPECT_EQ(map, make_shard_map(members, 2));
   // Nodes of one cluster agree on these; a change is another protocol version.
-  EXPECT_EQ(shard_map_digest(map), 11453683518151060694u);
+  EXPECT_EQ(digest(map), 11453683518151060694u);
   members[0].weight += 100;
-  EXPECT_NE(shard_map_digest(map), shard_map_digest(make_shard_map(members, 2)));
+  EXPECT_NE(map, make_shard_map(members, 2));
 }
 
 TEST(ShardMapTest, OfManyMembersSomeKeepShardsAndFewMoveWhenOneLeaves) {

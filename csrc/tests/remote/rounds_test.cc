@@ -6,7 +6,7 @@
 
 #include "tests/remote/cluster_rig.h"
 #include "tests/transport/peer_rig.h"
-#include "transport/fake_reader.h"
+#include "tests/transport/fake_reader.h"
 
 namespace radixshmem {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "remote/lookup_turn.h"
 #include "tests/remote/cluster_rig.h"
-#include "transport/fake_reader.h"
+#include "tests/transport/fake_reader.h"
 
 namespace radixshmem {
 namespace {

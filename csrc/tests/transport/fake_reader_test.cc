@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copyright The radixshmem authors
-#include "transport/fake_reader.h"
+#include "tests/transport/fake_reader.h"
 
 #include <algorithm>
 #include <array>

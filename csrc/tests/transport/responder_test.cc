@@ -222,20 +222,6 @@ TEST_F(ResponderTest, refuses_what_is_no_stream) {
   EXPECT_EQ(refused.error().code, ErrorCode::INVALID_ARGUMENT);
 }
 
-TEST_F(ResponderTest, ends_all_streams_when_its_memory_changes) {
-  const auto before = reader();
-  ASSERT_TRUE(works(*before));
-  responder_->set_ranges({{}, memory_.ranges().slots.subspan(4096)});
-  EXPECT_FALSE(works(*before));
-  const auto after = reader();
-  std::array<std::byte, 1> to{};
-  const ReadOp op{PeerRegion::kSlots, 0, 1, to.data()};
-  EXPECT_EQ(read_all(*after, {&op, 1}), Progress::kDone);
-  EXPECT_EQ(to[0], PeerMemory::byte_at(PeerRegion::kSlots, 4096));
-  const ReadOp none{PeerRegion::kIndex, 0, 1, to.data()};
-  EXPECT_EQ(read_all(*after, {&none, 1}), Progress::kFailed);
-}
-
 TEST_F(ResponderTest, reads_nothing_any_more_once_it_is_stopped) {
   const auto before = reader();
   ASSERT_TRUE(works(*before));

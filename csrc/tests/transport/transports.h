@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/transport/fake_reader.h"
 #include "tests/transport/peer_rig.h"
-#include "transport/fake_reader.h"
 
 namespace radixshmem {
 

@@ -205,21 +205,24 @@ TEST_F(VerbsTest, reads_through_each_device_of_the_peer) {
   }
 }
 
-TEST_F(VerbsTest, breaks_at_once_when_the_memory_of_the_peer_changes) {
+TEST_F(VerbsTest, breaks_at_once_when_the_peer_stops) {
   const auto responder = serve();
   auto before = reader_of(*responder);
   ASSERT_TRUE(before.ok()) << before.error().message;
   EXPECT_TRUE(works(*before.value()));
-  responder->set_ranges(memory_.ranges());
+  responder->stop();
   EXPECT_FALSE(works(*before.value()));
   EXPECT_TRUE(before.value()->broken());
+  const auto late = responder->serve_verbs({&device_, 1});
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code, ErrorCode::CLOSED) << late.error().message;
+}
+
+TEST_F(VerbsTest, is_not_ready_where_the_peer_serves_none) {
+  const auto responder = Responder::start(memory_.ranges()).value();
   const auto refused = reader_of(*responder);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::NOT_READY) << refused.error().message;
-  ASSERT_TRUE(responder->serve_verbs({&device_, 1}).ok());
-  auto after = reader_of(*responder);
-  ASSERT_TRUE(after.ok()) << after.error().message;
-  EXPECT_TRUE(works(*after.value()));
 }
 
 TEST_F(VerbsTest, serves_reads_over_the_stream_beside_verbs) {
