@@ -42,6 +42,7 @@ _MAX_SOCKET_PATH = 107  # sun_path has 108 bytes, the last one is 0
 _SCHEME = "unix://"
 _BODY_TIMEOUT_S = 10.0
 _LONGEST_S = 7 * 24 * 3600.0  # what a socket can wait for
+_LONGEST_REASON = MAX_MESSAGE_BYTES // 8  # in characters, of 4 bytes at most
 
 _requests = msgspec.msgpack.Decoder(Request)
 _replies = msgspec.msgpack.Decoder(Reply)
@@ -139,11 +140,12 @@ async def write_reply(writer: asyncio.StreamWriter, reply: Reply) -> None:
 
 
 def failure_of(error: Exception) -> Failure:
-    """`error` as a reply; the client raises the same kind again."""
+    """`error` as a reply that can be sent; the client raises the same kind again."""
+    reason = str(error)[:_LONGEST_REASON].encode(errors="backslashreplace").decode()
     for kind in (type(error), *type(error).__mro__):
         if kind.__name__ in _EXCEPTIONS:
-            return Failure(kind=kind.__name__, message=str(error))
-    return Failure(kind="RadixError", message=f"{type(error).__name__}: {error}")
+            return Failure(kind=kind.__name__, message=reason)
+    return Failure(kind="RadixError", message=f"{type(error).__name__}: {reason}")
 
 
 # ---------------------------------------------------------------- client side

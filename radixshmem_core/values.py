@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import operator
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ COMPONENT_MASK_MAMBA = 4
 _MAX_BYTES = 1 << 62  # of one slot, alignment or chunk: offsets stay within 64 bits
 _MAX_BLOCK_SIZE = 1 << 31
 _MAX_FINGERPRINT_BYTES = 64 * 1024
+_TOLD = 20  # members of two fingerprints that differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,13 @@ class Geometry:
     def difference(self, other: Geometry, *, mine: str = "mine", theirs: str = "theirs") -> str:
         """The fields that differ, one a line with both sides; "" when there is none.
 
-        Of two fingerprints that are JSON objects, as the adapters make them: of their members.
+        Of two fingerprints that are JSON objects, as the adapters make them: of the first members
+        that differ.
         """
         return "\n".join(
             f"{name}: {mine} {own!r}, {theirs} {its!r}"
             for field in dataclasses.fields(self)
-            for name, own, its in _differing(
+            for name, own, its in _told(
                 field.name, getattr(self, field.name), getattr(other, field.name)
             )
         )
@@ -173,6 +176,13 @@ def _integer(field: str, value: Any) -> int:
         raise ValueError(f"Geometry.{field} = {value!r} must be an integer") from error
 
 
+def _told(name: str, mine: Any, theirs: Any) -> list[tuple[str, Any, Any]]:
+    """What `_differing` says, if not more than one can read; of texts of equal members, all."""
+    if mine == theirs:
+        return []
+    return list(itertools.islice(_differing(name, mine, theirs), _TOLD)) or [(name, mine, theirs)]
+
+
 def _differing(
     name: str, mine: Any, theirs: Any, levels: int = 4
 ) -> Iterator[tuple[str, Any, Any]]:
@@ -180,7 +190,8 @@ def _differing(
     own, its = _members(mine), _members(theirs)
     if levels and own is not None and its is not None and own != its:
         for key in sorted(own.keys() | its.keys()):
-            yield from _differing(f"{name}.{key}", own.get(key), its.get(key), levels - 1)
+            member = f"{name}.{repr(key)[1:-1]}"  # whatever the key is: one line that can be sent
+            yield from _differing(member, own.get(key), its.get(key), levels - 1)
     elif mine != theirs:
         yield name, mine, theirs
 

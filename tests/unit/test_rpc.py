@@ -36,6 +36,7 @@ from radixshmem_core.rpc import (
     connect,
     exchange,
     failure_of,
+    frame,
     socket_path,
 )
 
@@ -184,6 +185,16 @@ def test_unknown_exceptions_travel_as_radix_errors() -> None:
     assert failure_of(ServerNotReady("x")).kind == "ServerNotReady"
     assert failure_of(ProtocolError("x")).kind == "RadixError"
     assert failure_of(UnicodeDecodeError("utf8", b"", 0, 1, "x")).kind == "ValueError"
+
+
+def test_any_reason_of_a_failure_can_be_sent() -> None:
+    for reason in (
+        "no \ud800 here",
+        "\ud800" * MAX_MESSAGE_BYTES,
+        "\U0010ffff" * MAX_MESSAGE_BYTES,
+    ):
+        assert len(frame(failure_of(RadixError(reason)))) <= MAX_MESSAGE_BYTES
+    assert failure_of(RadixError("no \ud800 here")).message == "no \\ud800 here"
 
 
 def test_socket_paths() -> None:

@@ -178,6 +178,17 @@ def test_difference_prints_both_sides_field_by_field() -> None:
         ('{"a":1}', '{"a": 1}', ["""fingerprint: mine '{"a":1}', theirs '{"a": 1}'"""]),
         ('{"a":1}', "{a", ["""fingerprint: mine '{"a":1}', theirs '{a'"""]),
         ("[1]", "[2]", ["fingerprint: mine '[1]', theirs '[2]'"]),
+        ('{"a":null}', "{}", ["""fingerprint: mine '{"a":null}', theirs '{}'"""]),
+        (
+            '{"a":1,"b":null}',
+            '{"a":true}',
+            ["""fingerprint: mine '{"a":1,"b":null}', theirs '{"a":true}'"""],
+        ),
+        (
+            '{"a\\n\\ud800":1,"\u00e9":2}',
+            '{"\u00e9":3}',
+            [r"fingerprint.a\n\ud800: mine 1, theirs None", "fingerprint.\u00e9: mine 2, theirs 3"],
+        ),
     ],
 )
 def test_of_fingerprints_that_are_json_the_members_that_differ_are_told(
@@ -187,6 +198,16 @@ def test_of_fingerprints_that_are_json_the_members_that_differ_are_told(
     other = dataclasses.replace(geometry, fingerprint=theirs)
     assert geometry.difference(other).splitlines() == lines
     assert geometry.difference(geometry) == ""
+
+
+def test_of_fingerprints_that_differ_much_the_first_members_are_told() -> None:
+    name = "n" * 10_000
+    members = ",".join(f'"{number:04}":1' for number in range(5000))
+    mine = Geometry(16, 64, fingerprint=f'{{"{name}":{{{members}}}}}')
+    theirs = dataclasses.replace(mine, fingerprint=f'{{"{name}":{{}}}}')
+    lines = mine.difference(theirs).splitlines()
+    assert len(lines) == 20
+    assert lines[-1] == f"fingerprint.{name}.0019: mine 1, theirs None"
 
 
 def test_fingerprints_of_any_depth_are_compared() -> None:
