@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections import deque
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,28 +33,53 @@ class Paths:
 
     def __init__(self, salt: int) -> None:
         self._salt = salt
-        self._recent: deque[Keys] = deque(maxlen=_REMEMBERED)
+        self._guard = threading.Lock()
+        self._recent: dict[int, Keys] = {}  # by their last key, which tells them; the newest last
 
     def asked(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
         """The path that ends with `keys`, and the position of the first of them."""
         told = [] if extra_info is None else extra_info.prefix_keys or []
-        path = fold_page_keys(keys, salt=self._salt)
-        if told:
-            path = np.concatenate((self._folded(told), path))
-        self._recent.append(path)
-        return path, len(told)
+        return self._joined(told, fold_page_keys(keys, salt=self._salt))
 
     def of(self, keys: Sequence[str], extra_info: Any) -> tuple[Keys, int]:
         """The same for pages that are transferred: what is told before them may be too short."""
         told = [] if extra_info is None else extra_info.prefix_keys or []
         folded = fold_page_keys(keys, salt=self._salt)
-        prefix = self._prefix_of(folded, len(told))
-        if told and (prefix is None or len(prefix) == len(told)):
-            return self.asked(keys, extra_info)
-        if prefix is None:
-            self._recent.append(folded)
-            return folded, 0
-        return np.concatenate((prefix, folded)), len(prefix)
+        known, first = self._known(folded, len(told))
+        if known is None:
+            return self._joined(told, folded)
+        end = first + len(folded)
+        if end <= len(known) and known[end - 1] == folded[-1]:
+            self._remember(known)
+            return known[:end], first
+        path = np.concatenate((known[:first], folded))
+        self._remember(path, known[:first])
+        return path, first
+
+    def _joined(self, told: Sequence[str], folded: Keys) -> tuple[Keys, int]:
+        path = folded
+        if told:
+            prefix = self._folded(told)
+            path = np.concatenate((prefix, folded))
+            self._remember(path, prefix)
+        elif len(path):
+            self._remember(path)
+        return path, len(told)
+
+    def _remember(self, path: Keys, prefix: Keys | None = None) -> None:
+        """In place of `prefix`, if that is remembered: a prompt of many batches is one path."""
+        with self._guard:
+            if prefix is not None and len(prefix):
+                self._recent.pop(int(prefix[-1]), None)
+            last = int(path[-1])
+            self._recent.pop(last, None)
+            self._recent[last] = path
+            if len(self._recent) > _REMEMBERED:
+                del self._recent[next(iter(self._recent))]
+
+    def _paths(self) -> list[Keys]:
+        with self._guard:
+            return list(self._recent.values())
 
     def _folded(self, keys: Sequence[str]) -> Keys:
         """SGLang asks for a long prompt in many batches, each behind all before: fold them once.
@@ -63,21 +88,24 @@ class Paths:
         """
         length = len(keys)
         (last,) = fold_page_keys(keys[-1:], salt=self._salt)
-        for path in reversed(list(self._recent)):
+        for path in reversed(self._paths()):
             if len(path) >= length and path[length - 1] == last:
                 return path[:length]
         return fold_page_keys(keys, salt=self._salt)
 
-    def _prefix_of(self, keys: Keys, least: int) -> Keys | None:
-        """What is known to be before the first of the keys, `least` pages or more."""
-        paths = list(self._recent)
+    def _known(self, keys: Keys, least: int) -> tuple[Keys | None, int]:
+        """The newest path with the first of the keys behind `least` pages or more, and where."""
+        paths = self._paths()
         if not len(keys) or not paths:
-            return None
+            return None, 0
+        newest = paths[-1]
+        if len(newest) > least and newest[least] == keys[0]:  # as for the batches of a node
+            return newest, least
         begins = [0, *itertools.accumulate(map(len, paths))]
         (places,) = np.nonzero(np.concatenate(paths) == keys[0])
         for place in reversed(places.tolist()):
             number = bisect.bisect(begins, place) - 1
             before = place - begins[number]
             if before >= least:
-                return paths[number][:before]
-        return None
+                return paths[number], before
+        return None, 0

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,3 +89,52 @@ def test_a_prefix_that_is_told_too_short_is_completed() -> None:
     path, first = Paths(SALT).of(keys[6:], behind(keys[:6]))
     assert first == 6
     assert path.tolist() == fold_page_keys(keys, salt=SALT).tolist()
+
+
+def test_a_prompt_of_many_batches_is_remembered_as_one_path() -> None:
+    known = Paths(SALT)
+    short, long, stored = page_keys("a", 4), page_keys("b", 300), page_keys("c", 300)
+    known.asked(short, behind(None))
+    for begin in range(0, 300, 3):
+        known.asked(long[begin : begin + 3], behind(long[:begin]))
+    for call in range(2):  # as it is fetched, and as it is stored
+        for begin in range(0, 300, 3):
+            path, first = known.of(long[begin : begin + 3], behind(long[:begin] if call else None))
+            assert first == begin
+            assert path.tolist() == fold_page_keys(long[: begin + 3], salt=SALT).tolist()
+    for begin in range(0, 300, 3):
+        known.of(stored[begin : begin + 3], behind(stored[:begin]))
+    for keys in (short, long, stored):
+        assert known.of(keys[-1:], behind(keys[:1]))[1] == len(keys) - 1
+
+
+def test_what_is_used_is_remembered_longer() -> None:
+    keys = page_keys("a", 10)
+    known = Paths(SALT)
+    known.asked(keys, behind(None))
+    for seed in range(200):
+        known.asked(page_keys(str(seed), 2), behind(None))
+        if seed % 50 == 0:
+            assert known.of(keys[6:], behind(keys[:2]))[1] == 6
+    for seed in range(200):
+        known.asked(page_keys(str(seed), 2), behind(None))
+    assert known.of(keys[6:], behind(keys[:2]))[1] == 2
+
+
+def test_threads_get_the_paths_that_they_ask_for() -> None:
+    known = Paths(SALT)
+    prompts = [page_keys(str(seed), 20) for seed in range(100)]
+    wanted = [fold_page_keys(keys, salt=SALT).tolist() for keys in prompts]
+
+    def ask(number: int) -> None:
+        for turn in range(300):
+            which = (number * 17 + turn * 7) % len(prompts)
+            keys, begin = prompts[which], turn % 19
+            known.asked(keys[begin:], behind(keys[:begin]))
+            path, first = known.of(keys[10:], behind(keys[: begin % 10]))
+            assert first in (10, begin % 10)  # others may have driven it out
+            if first == 10:
+                assert path.tolist() == wanted[which]
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(8)))
