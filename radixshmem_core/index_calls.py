@@ -19,7 +19,7 @@ import numpy.typing as npt
 from . import _core
 from ._core import AuxResult, Cursor, InsertResult, QueryResult
 from .arrays import as_count, as_hashes, as_int, as_slots
-from .errors import RadixError, ServerNotReady
+from .errors import RadixError
 from .messages import Flush, FlushReply, Reply, Request, Reset
 from .values import COMPONENT_MASK_FULL, ComponentType
 
@@ -279,10 +279,12 @@ class IndexCalls:
         False at the deadline; 0 only asks for it, and waits for nothing. True at once without a
         cluster.
         """
-        if self._seen.peers is None:
+        seen = self._seen
+        _ = seen.index.usable  # raises for a client that was closed
+        if seen.peers is None:
             return True
         if timeout_s <= 0:
-            with contextlib.suppress(ServerNotReady):  # away, or too busy: they are published later
+            with contextlib.suppress(RadixError):  # away, or too busy: they are published later
                 self._tell_server(Flush(timeout_s=0.0))
             return False
         reply = self._ask_server(Flush(timeout_s=timeout_s), timeout_s + _ANSWER_S)

@@ -153,7 +153,12 @@ def failure_of(error: Exception) -> Failure:
 
 def connect(path: str, timeout_s: float) -> socket.socket:
     """A connection to the server at `path`. ServerNotReady when nobody answers there."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:  # no descriptor is left
+        raise RadixError(
+            f"cannot ask the radix-server at {path}: {error.strerror or error}"
+        ) from None
     try:
         timeout_s = min(timeout_s, _LONGEST_S)
         _connect_within(connection, path, timeout_s)

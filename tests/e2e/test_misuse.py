@@ -152,6 +152,8 @@ def test_use_after_close_is_a_clear_error(client: RadixClient) -> None:
         lambda: client.wait_ready(1),
         client.status,
         client.reset,
+        client.flush,
+        lambda: client.flush(0),
         client.mempool_used,
         client.kvevent_seek_to_head,
         lambda: store.slot_view(0),
@@ -222,6 +224,7 @@ if child == 0:
         lambda: client.allocate_slots(1),
         lambda: client.recycle_slots(slots[3:]),
         client.status,
+        client.flush,
     ):
         try:
             call()
@@ -242,7 +245,7 @@ hear()
 client.close()
 """
     )
-    assert process.line() == "14 3 2 5"
+    assert process.line() == "15 3 2 5"
     process.tell("close")
     assert process.wait() == 0
 
@@ -292,8 +295,12 @@ from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 server = RadixServer(ServerConfig(name, data_bytes="1M")).start()
 client = RadixClient(name, geometry)
+reads, writes = os.pipe()
 child = os.fork()
-if child == 0: signal.pause()
+if child == 0:
+    os.write(writes, b"x")
+    signal.pause()
+os.read(reads, 1)  # it runs, and has let go of what it inherited
 say(child)
 hear()
 """

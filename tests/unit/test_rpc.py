@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -178,6 +179,17 @@ def test_no_server_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ServerNotReady, match=r"no radix-server answers at .*absent") as raised:
         ask(str(tmp_path / "absent.sock"), Hello(), 5)
     assert tracebacks(raised.value) == 1
+
+
+def test_a_process_without_descriptors_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with pytest.raises(RadixError, match=r"cannot ask .*\.sock: Too many open files"):
+        ask(str(tmp_path / "any.sock"), Hello(), 5)
 
 
 def test_unknown_exceptions_travel_as_radix_errors() -> None:

@@ -15,7 +15,9 @@ import pytest
 from e2e.cluster.nodes import Cluster, Node, cluster
 from e2e.harness import GEOMETRY, ServerProcess, eventually, path_hashes
 
+from radixshmem_core import client
 from radixshmem_core.client import RadixClient
+from radixshmem_core.errors import RadixError
 
 _CHUNK_S = 2.0  # a complete chunk is promised within 0.1 s, a tail after 1 s
 _TAIL_S = 5.0
@@ -68,6 +70,16 @@ def test_a_flush_without_time_starts_and_returns(four: Cluster) -> None:
     path = writer.put(10, seed=5003)
     writer.client.flush(0)
     eventually(lambda: _finds(reader, path, 10), "what flush(0) began is found", _CHUNK_S)
+
+
+def test_a_flush_without_time_fails_at_nothing(
+    four: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RadixError("Too many open files")
+
+    monkeypatch.setattr(client, "tell", refuse)
+    assert four.nodes[0].client.flush(0) is False
 
 
 def test_a_stopped_keeper_makes_flush_false_and_delays_nobody_else(
