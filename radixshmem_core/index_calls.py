@@ -20,7 +20,7 @@ from . import _core
 from ._core import AuxResult, Cursor, InsertResult, QueryResult
 from .arrays import as_count, as_hashes, as_int, as_slots
 from .errors import RadixError
-from .messages import Flush, FlushReply, Reply, Request, Reset
+from .messages import Flush, FlushReply, Hello, Reply, Request, Reset
 from .values import COMPONENT_MASK_FULL, ComponentType
 
 if TYPE_CHECKING:
@@ -265,6 +265,7 @@ class IndexCalls:
         `cluster=True` drops the tree of every node of this fingerprint, through the server.
         """
         if cluster:
+            self._ask_server(Hello(), _ANSWER_S)  # a server that stands still is told of sooner
             self._ask_server(Reset(), _RESET_TIMEOUT_S)
             return
         index = self._seen.index

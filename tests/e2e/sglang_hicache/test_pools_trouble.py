@@ -252,6 +252,22 @@ class TestAway:
             assert rank.controller.clear_storage_backend()
             assert used(later) == 0
 
+    def test_one_that_stands_still_is_not_cleared_and_does_not_hold_sglang(
+        self, start_rank: Start, start_server: Callable[..., ServerProcess]
+    ) -> None:
+        server = start_server()
+        server.event("waiting")
+        rank = start_rank()
+        assert rank.store(tokens(10)) == 10
+        server.signal(signal.SIGSTOP)
+        with pytest.raises(TimeoutError, match="did not answer within 5 s: is it stopped"):
+            rank.controller.clear_storage_backend()
+        server.signal(signal.SIGCONT)
+        assert rank.fetch(tokens(10)) == Fetched(10, 10, {})
+        assert rank.controller.clear_storage_backend()
+        assert rank.fetch(tokens(10)) == Fetched(0, 0, {})
+        server.stop()
+
     def test_killed_it_goes_on_by_what_it_left(
         self, region_name: str, start_rank: Start, start_server: Callable[..., ServerProcess]
     ) -> None:
