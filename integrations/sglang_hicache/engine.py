@@ -44,9 +44,12 @@ def prepare_keys() -> None:
     try:
         utils.get_storage_hash_str([0], page_size=1)
     except RuntimeError as error:
+        why = error.__cause__ or error
+        todo = "install g++, ninja and OpenSSL's headers (libssl-dev) where the engine runs"
+        if isinstance(why, OSError) and not isinstance(why, FileNotFoundError):
+            todo = "have TORCH_EXTENSIONS_DIR name a folder that the engine can write to"
         raise RuntimeError(
-            f"SGLang cannot compile the hash of its page keys ({error.__cause__ or error}): "
-            "install g++, ninja and OpenSSL's headers (libssl-dev) where the engine runs"
+            f"SGLang cannot compile the hash of its page keys ({why}): {todo}"
         ) from error
 
 

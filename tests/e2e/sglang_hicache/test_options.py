@@ -90,6 +90,18 @@ def test_without_a_compiler_it_is_told_what_to_install(
         storage({"server_name": "/radixshmem_nobody"})
 
 
+def test_without_a_place_for_the_hash_it_is_told_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "file" / "folder"))
+    load_hash.cache_clear()
+    with pytest.raises(
+        RuntimeError, match=r"hash of its page keys \(.*file.*: have TORCH_EXTENSIONS_DIR name"
+    ):
+        storage({"server_name": "/radixshmem_nobody"})
+
+
 def test_what_was_given_is_taken_and_the_rest_has_defaults() -> None:
     given = {"server_name": "/a", "revision": "main", "endpoint": None, "pull_timeout_ms": 0}
     sglangs = {"prefetch_threshold": 16, "file_storage_path": "/tmp", "interface_v1": 1}
