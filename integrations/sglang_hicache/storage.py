@@ -89,7 +89,7 @@ class RadixShmemStorage(HiCacheStorage):  # type: ignore[misc]  # SGLang has no 
         self._attachment.close()
 
     def clear(self) -> None:
-        """Drop the trees of all nodes of this fingerprint. RadixError: nothing was dropped."""
+        """Drop the trees of all nodes of this fingerprint. RadixError, TimeoutError: not of all."""
         attached = self._attachment.at_batch()
         client = attached.connection.client if attached is not None else None
         if attached is None or client is None:
