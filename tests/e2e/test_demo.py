@@ -19,7 +19,7 @@ import radixshmem
 
 DEMO = Path(__file__).parents[2] / "benchmarks" / "demo.py"
 TIMEOUT_S = 90.0
-LONG = ("--requests", "20000", "--blocks", "600", "--slot-bytes", "512", "--workers", "2")
+LONG = ("--requests", "80000", "--blocks", "600", "--slot-bytes", "512", "--workers", "2")
 CORRUPTED = ("--requests", "4000", "--blocks", "600", "--slot-bytes", "512", "--workers", "2")
 
 
@@ -142,6 +142,6 @@ def test_ctrl_c_is_told_in_a_line_and_leaves_nothing() -> None:
         wait_for_name(process).close()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes get it
         err = process.communicate(timeout=TIMEOUT_S)[1]
-        assert process.returncode == 130
+        assert process.returncode == 130, err
         assert err == "demo: interrupted; its server and workers are gone\n"
         assert left_over(process) == []
