@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ _SHM = Path("/dev/shm")
 _ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 _PREFIX = f"radixtest-{os.getpid()}-"
 _counter = itertools.count()
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell's background jobs ignore it, and the processes that tests start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

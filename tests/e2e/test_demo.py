@@ -19,7 +19,7 @@ import radixshmem
 
 DEMO = Path(__file__).parents[2] / "benchmarks" / "demo.py"
 TIMEOUT_S = 90.0
-LONG = ("--requests", "80000", "--blocks", "600", "--slot-bytes", "512", "--workers", "2")
+LONG = ("--requests", "20000", "--blocks", "600", "--slot-bytes", "512", "--workers", "2")
 CORRUPTED = ("--requests", "4000", "--blocks", "600", "--slot-bytes", "512", "--workers", "2")
 
 
