@@ -41,7 +41,7 @@ from .messages import (
 )
 from .pull import OpenJobs, PullJob
 from .pull_channel import PullChannel
-from .rpc import ask, ask_info, connect, exchange, socket_path, tell
+from .rpc import LONGEST_S, ask, ask_info, connect, exchange, socket_path, tell
 from .store import SlotStore
 from .values import COMPONENT_MASK_FULL, ComponentType, Geometry
 
@@ -53,7 +53,6 @@ __all__ = ["InsertResult", "QueryResult", "RadixClient"]
 _ASK_TIMEOUT_S = 5.0
 _CONFIGURE_TIMEOUT_S = 3600.0  # reserving terabytes takes minutes
 _STORE_TIMEOUT_MS = 5000
-_LONGEST_PULL_MS = 7 * 24 * 3600 * 1000  # what poll() and asyncio can wait for
 _POLL_S = 0.02
 
 _T = TypeVar("_T")
@@ -397,7 +396,7 @@ class RadixClient(IndexCalls):
         peers = self._seen.peers
         if peers is None or local.status or (full and not block):
             return PullJob(local, jobs, 0 if peers is None else self.rank())
-        timeout_s = min(timeout_ms, _LONGEST_PULL_MS) / 1000
+        timeout_s = min(timeout_ms / 1000, LONGEST_S)
         return self._pull_from_peers(as_hashes(hashes), mask, local, peers, timeout_s, lock)
 
     def _pull_from_peers(

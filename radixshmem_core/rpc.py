@@ -21,6 +21,7 @@ from .messages import MAX_MESSAGE_BYTES, Failure, Info, InfoReply, Reply, Reques
 from .ownership import region_file
 
 __all__ = [
+    "LONGEST_S",
     "ProtocolError",
     "ask",
     "ask_info",
@@ -41,7 +42,7 @@ _LENGTH = struct.Struct("<I")
 _MAX_SOCKET_PATH = 107  # sun_path has 108 bytes, the last one is 0
 _SCHEME = "unix://"
 _BODY_TIMEOUT_S = 10.0
-_LONGEST_S = 7 * 24 * 3600.0  # what a socket can wait for
+LONGEST_S = 7 * 24 * 3600.0  # what a socket, poll() and asyncio can wait for
 _LONGEST_REASON = MAX_MESSAGE_BYTES // 8  # in characters, of 4 bytes at most
 
 _requests = msgspec.msgpack.Decoder(Request)
@@ -160,7 +161,7 @@ def connect(path: str, timeout_s: float) -> socket.socket:
             f"cannot ask the radix-server at {path}: {error.strerror or error}"
         ) from None
     try:
-        timeout_s = min(timeout_s, _LONGEST_S)
+        timeout_s = min(timeout_s, LONGEST_S)
         _connect_within(connection, path, timeout_s)
         connection.settimeout(timeout_s)
     except PermissionError:
@@ -194,10 +195,7 @@ def _connect_within(connection: socket.socket, path: str, timeout_s: float) -> N
 def exchange(connection: socket.socket, request: Request, timeout_s: float) -> Reply:
     """Send and wait for the reply. TimeoutError at the deadline, ServerNotReady if it went away."""
     with _asking(connection, timeout_s):
-        timeout_s = min(timeout_s, _LONGEST_S)
-        deadline = time.monotonic() + timeout_s
-        connection.settimeout(timeout_s)
-        connection.sendall(frame(request))
+        deadline = _send(connection, request, timeout_s)
         reply = _next_reply(connection, deadline)
     return checked(reply)
 
@@ -207,10 +205,7 @@ def exchange_descriptor(
 ) -> tuple[Reply, socket.socket | None]:
     """As `exchange`; with the socket that came with the reply, if one did."""
     with _asking(connection, timeout_s), contextlib.ExitStack() as unwanted:
-        timeout_s = min(timeout_s, _LONGEST_S)
-        deadline = time.monotonic() + timeout_s
-        connection.settimeout(timeout_s)
-        connection.sendall(frame(request))
+        deadline = _send(connection, request, timeout_s)
         first, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
         stream = socket.socket(fileno=descriptors[0]) if descriptors else None
         if stream is not None:
@@ -218,6 +213,15 @@ def exchange_descriptor(
         reply = _next_reply(connection, deadline, first)
         unwanted.pop_all()
     return checked(reply), stream
+
+
+def _send(connection: socket.socket, request: Request, timeout_s: float) -> float:
+    """Returns: the deadline for the reply."""
+    timeout_s = min(timeout_s, LONGEST_S)
+    deadline = time.monotonic() + timeout_s
+    connection.settimeout(timeout_s)
+    connection.sendall(frame(request))
+    return deadline
 
 
 def read_reply(connection: socket.socket) -> Reply:
