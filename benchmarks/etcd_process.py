@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from cluster_machines import Machine
+from free_port import free_port
 
 __all__ = ["etcd_server"]
 
@@ -26,7 +26,7 @@ def etcd_server(node: Machine, folder: Path, port: int) -> Iterator[str]:
         raise RuntimeError("etcd is not installed; run: apt-get install etcd-server")
     peer_port = port + 1
     if not node.isolated:
-        port, peer_port = _free_port(), _free_port()
+        port, peer_port = free_port(), free_port()
     client, peer = f"http://{node.address}:{port}", f"http://{node.address}:{peer_port}"
     command = ["etcd", "--data-dir", str(folder / "etcd"), "--listen-client-urls", client]
     command += ["--advertise-client-urls", client, "--listen-peer-urls", peer]
@@ -65,9 +65,3 @@ def _await(process: subprocess.Popen[bytes], enter: list[str], url: str, log: Pa
                 f"etcd does not answer at {url}; it said:\n{log.read_text()[-2000:]}"
             )
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from free_port import free_port
 from server_process import interrupt_held
 from sglang_client import SGLangClient
 
@@ -33,7 +32,6 @@ _CONFIGS = Path(__file__).parents[1] / "configs"
 _STOP_S = 60.0
 _POLL_S = 0.1
 _LAST_WORDS = 4000  # characters
-_PORTS = range(20000, 32000)
 
 
 def native_flags(server: str) -> list[str]:
@@ -62,7 +60,7 @@ class SGLangServer:
     def __init__(self, log: Path, model: str, *flags: str, **environment: str) -> None:
         self._log = log
         self._files: set[str] = set()
-        port = _free_port()
+        port = free_port()
         self.client = SGLangClient(port, _ADMIN_KEY, timeout_s=120.0)
         command = [
             *(sys.executable, "-m", "sglang.launch_server", "--model-path", model),
@@ -168,15 +166,6 @@ def cpu_environment(more: Mapping[str, str] = MappingProxyType({})) -> dict[str,
         "TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "torch_extensions"),
         "TORCHDYNAMO_DISABLE": "1",  # compiling for a tiny model takes longer than running it
     }
-
-
-def _free_port() -> int:
-    """None that the system gives to connections: SGLang binds it a minute later."""
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def _all_pids() -> list[int]:
