@@ -54,6 +54,20 @@ class _Started(threading.Thread):
         return not self.is_alive()
 
 
+def _held_opening(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """A data plane says that it is opening, and waits to go on."""
+    opening, go_on = threading.Event(), threading.Event()
+    open_plane = ways_in.open_plane
+
+    def held(*arguments: Any) -> Any:
+        opening.set()
+        assert go_on.wait(DEADLINE_S)
+        return open_plane(*arguments)
+
+    monkeypatch.setattr(ways_in, "open_plane", held)
+    return opening, go_on
+
+
 def test_a_data_plane_that_is_not_installed_is_an_error_of_the_start(
     made: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,15 +119,7 @@ def test_a_node_that_cannot_share_its_index_says_so_and_nothing_waits(
 def test_a_reset_waits_for_an_index_that_is_just_being_shared(
     made: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening, go_on = threading.Event(), threading.Event()
-    open_plane = ways_in.open_plane
-
-    def slow(*arguments: Any) -> Any:
-        opening.set()
-        assert go_on.wait(DEADLINE_S)
-        return open_plane(*arguments)
-
-    monkeypatch.setattr(ways_in, "open_plane", slow)
+    opening, go_on = _held_opening(monkeypatch)
     node = made.start(0)
     path = node.put(10)
     assert opening.wait(DEADLINE_S)
@@ -147,21 +153,15 @@ def test_publishing_goes_on_after_an_error_that_nobody_expects(
 def test_a_plane_that_opens_while_the_server_ends_is_closed(
     made: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening, go_on, closed = (threading.Event() for _ in range(3))
-    open_plane = ways_in.open_plane
+    closed = threading.Event()
 
     class Plane(GatedPlane):
         def close(self) -> None:
             super().close()
             closed.set()
 
-    def slow(*arguments: Any) -> tuple[Plane, str]:
-        opening.set()
-        assert go_on.wait(DEADLINE_S)
-        plane, why = open_plane(*arguments)
-        return Plane(plane), why
-
-    monkeypatch.setattr(ways_in, "open_plane", slow)
+    gate_planes(monkeypatch, Plane)
+    opening, go_on = _held_opening(monkeypatch)
     server = RadixServer(made.config(0)).start()
     part = _part(server)
     with RadixClient(server.name, GEOMETRY):

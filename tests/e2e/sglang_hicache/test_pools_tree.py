@@ -151,29 +151,21 @@ def start_tree(region_name: str, request: pytest.FixtureRequest) -> Iterator[Cal
     reset_context()
 
 
-@pytest.mark.parametrize("backend", [NATIVE, DYNAMIC])
+@pytest.mark.parametrize(
+    "options",
+    [{"backend": NATIVE}, {"backend": DYNAMIC}, {"memory": "buffer_only"}],
+    ids=["native", "dynamic", "buffer_only"],
+)
 def test_what_follows_a_hit_on_the_device_comes_from_the_storage(
-    cache: RadixServer, start_tree: Callable[..., Tree], backend: str
+    cache: RadixServer, start_tree: Callable[..., Tree], options: dict[str, str]
 ) -> None:
     path = tokens(12)
-    one, other = start_tree(backend), start_tree(backend)
+    one, other = (start_tree(**options) for _ in range(2))
     one.compute(path)
     other.compute(path[: 5 * PAGE])
     assert used(cache) == 12
     assert other.restored(path) == (5, 7)
-    assert start_tree(backend).restored(path) == (0, 12)
-
-
-def test_what_follows_a_hit_on_the_device_comes_to_the_buffer(
-    cache: RadixServer, start_tree: Callable[..., Tree]
-) -> None:
-    path = tokens(12)
-    one, other = (start_tree(memory="buffer_only") for _ in range(2))
-    one.compute(path)
-    other.compute(path[: 5 * PAGE])
-    assert used(cache) == 12
-    assert other.restored(path) == (5, 7)
-    assert start_tree(memory="buffer_only").restored(path) == (0, 12)
+    assert start_tree(**options).restored(path) == (0, 12)
 
 
 def test_what_came_on_the_device_meanwhile_is_not_fetched_and_the_rest_is(
