@@ -60,8 +60,9 @@ PeerState state_of(const std::string& name) {
   X(peer_readable_bytes)                                                                        \
   X(directory_offset)                                                                           \
   X(arena_offset)                                                                               \
-  X(side_offset) X(table_offset) X(directory_lines) X(arena_units) X(side_blocks) X(side_bytes) \
-      X(table_lines) X(table_lines_max)
+  X(side_offset)                                                                                \
+  X(table_offset) X(directory_lines) X(arena_units) X(side_blocks) X(side_bytes) X(table_lines) \
+      X(table_lines_max)
 
 py::dict layout_of(const PeerInfo& info) {
   py::dict out;
@@ -270,7 +271,8 @@ void bind_publisher(py::module_& module) {
           "set_maps",
           [](PyPublisher& self, const std::vector<py::object>& maps, std::uint32_t rate,
              std::uint64_t delay_ms) {
-            if (maps.size() > kMaxShardMaps) throw py::value_error("more than 5 shard maps");
+            if (maps.size() > kMaxShardMaps)
+              throw py::value_error("more than " + std::to_string(kMaxShardMaps) + " shard maps");
             ShardMaps all;
             for (const py::object& map : maps) all.push_back(shard_map_of(map));
             self.get()->set_maps(std::move(all), rate, PyPublisher::now(), delay_ms);

@@ -4,9 +4,9 @@
 // What is to be told to the keepers of shards, and to whom.
 //
 // A key goes to the keeper of its shard and to the replica by each of the maps: the one that is
-// read by, the one to come while members are warming, those that peers may still read by. Of several
-// things that are said of one key before it goes out, the last holds; aux bits add up. Thread
-// safety: one thread.
+// read by, the one to come while members are warming, those that peers may still read by. Of
+// several things that are said of one key before it goes out, the last holds; aux bits add up.
+// Thread safety: one thread.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ struct Publication {
   std::vector<std::byte> bytes;
 };
 
-inline constexpr std::size_t kMaxShardMaps = 5;
+inline constexpr std::size_t kMaxShardMaps = 5;  // one to read by, one to come, three of before
 
 // Ranks without repetition.
 struct Keepers {
