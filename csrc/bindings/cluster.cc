@@ -56,13 +56,13 @@ PeerState state_of(const std::string& name) {
 }
 
 // X(field): of PeerInfo, as both sides of the peer protocol name them.
-#define RADIX_PEER_FIELDS(X)                                                                    \
-  X(peer_readable_bytes)                                                                        \
-  X(directory_offset)                                                                           \
-  X(arena_offset)                                                                               \
-  X(side_offset)                                                                                \
-  X(table_offset) X(directory_lines) X(arena_units) X(side_blocks) X(side_bytes) X(table_lines) \
-      X(table_lines_max)
+#define RADIX_PEER_FIELDS(X) \
+  X(peer_readable_bytes)     \
+  X(directory_offset)        \
+  X(arena_offset)            \
+  X(side_offset)             \
+  X(table_offset)            \
+  X(directory_lines) X(arena_units) X(side_blocks) X(side_bytes) X(table_lines) X(table_lines_max)
 
 py::dict layout_of(const PeerInfo& info) {
   py::dict out;
