@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,39 @@ from radixshmem_core.config import ServerConfig
 from radixshmem_core.server import RadixServer
 
 START_S = 400.0
+_LOG = 15_000  # characters: the ranks that ended last end for the sake of the first
 
-StartSGLang = Callable[..., SGLangServer]
+
+class StartSGLang:
+    """Starts servers, and keeps them."""
+
+    def __init__(self, model: str, gates: Gates, folders: pytest.TempPathFactory) -> None:
+        self._model = model
+        self._folders = folders
+        self._gates = {
+            "PYTHONPATH": str(Path(__file__).with_name("gates")),
+            "RADIX_GATES": str(gates.folder),
+        }
+        self.started: list[SGLangServer] = []
+
+    def __call__(self, *flags: str, **environment: str) -> SGLangServer:
+        log = self._folders.mktemp("sglang") / "log"
+        self.started.append(SGLangServer(log, self._model, *flags, **self._gates, **environment))
+        return self.started[-1]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test tells what the servers said that ended."""
+    report = yield
+    start = getattr(item, "funcargs", {}).get("start_sglang")
+    if report.failed and start is not None:
+        for server in start.started:
+            if not server.alive:
+                report.sections.append(("an SGLang server that ended", server.log()[-_LOG:]))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -49,17 +80,10 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Gates:
 def start_sglang(
     model: str, gates: Gates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartSGLang]:
-    """Starts servers; those that still run at the end of all tests are stopped."""
-    started: list[SGLangServer] = []
-    own = {"PYTHONPATH": str(Path(__file__).with_name("gates")), "RADIX_GATES": str(gates.folder)}
-
-    def start(*flags: str, **environment: str) -> SGLangServer:
-        log = tmp_path_factory.mktemp("sglang") / "log"
-        started.append(SGLangServer(log, model, *flags, **own, **environment))
-        return started[-1]
-
+    """Those that still run at the end of all tests are stopped."""
+    start = StartSGLang(model, gates, tmp_path_factory)
     yield start
-    for server in started:
+    for server in start.started:
         server.stop()
 
 
