@@ -381,8 +381,6 @@ class PeerSlots:
     ) -> None:
         """Copies lengths[i] bytes from offset remote[i] of the peer's slots to memory[local[i]:]
         (uint64 each), without the GIL. TimeoutError, RadixError: nothing is written afterwards."""
-    @property
-    def broken(self) -> bool: ...
 
 # ---------------------------------------------------------------- slots
 

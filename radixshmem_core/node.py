@@ -39,7 +39,7 @@ class Runner(Protocol):
     async def __call__(self, function: Callable[..., _T], *arguments: Any) -> _T: ...
 
 
-class Membership(Protocol):
+class ClusterView(Protocol):
     """What clients are told of the cluster."""
 
     @property
@@ -74,7 +74,7 @@ class Node:
         self._creation: asyncio.Task[None] | None = None
         self._adopting = False
         self._held = config.expected_min_nodes > 1  # not ready before enough nodes have joined
-        self.membership: Membership = _Alone()
+        self.cluster: ClusterView = _Alone()
         self._lookups = None
         if config.registry:
             self._lookups = Lookups(
@@ -92,9 +92,9 @@ class Node:
             mode=self.mode,
             last_error=self.last_error,
             index_name=self.config.name,
-            rank=self.membership.rank,
-            world_size=self.membership.world_size,
-            data_plane=self.membership.data_plane,
+            rank=self.cluster.rank,
+            world_size=self.cluster.world_size,
+            data_plane=self.cluster.data_plane,
             geometry=regions.identity.geometry if regions else None,
             hugepage_path=regions.identity.hugepage_path if regions else self.config.hugepage_path,
             uptime=time.monotonic() - self._started,

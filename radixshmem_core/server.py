@@ -230,7 +230,7 @@ class _Work:
         self._cluster: Cluster | None = None
         if config.registry:
             self._cluster = Cluster(config, self.node, self._run, self._run_as_owner)
-            self.node.membership = self._cluster
+            self.node.cluster = self._cluster
 
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await _run_in(self._threads, function, *arguments)

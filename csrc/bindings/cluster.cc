@@ -243,18 +243,18 @@ class PyPublisher final {
 
 constexpr std::size_t kKeysPerCollect = 65536;
 
-py::list to_batches(const std::vector<Publication>& publications) {
+py::list to_batches(const std::vector<AddressedBatch>& batches) {
   py::list out;
-  for (const Publication& p : publications) {
-    const auto* data = reinterpret_cast<const char*>(p.bytes.data());
-    out.append(py::make_tuple(p.to, py::bytes(data, p.bytes.size())));
+  for (const AddressedBatch& batch : batches) {
+    const auto* data = reinterpret_cast<const char*>(batch.bytes.data());
+    out.append(py::make_tuple(batch.to, py::bytes(data, batch.bytes.size())));
   }
   return out;
 }
 
 py::tuple collect(PyPublisher& self, bool everything) {
   const auto publisher = self.get();
-  std::vector<Publication> out;
+  std::vector<AddressedBatch> out;
   {
     const GilRelease release;
     const std::uint64_t now = PyPublisher::now();

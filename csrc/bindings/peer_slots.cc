@@ -55,7 +55,6 @@ class PeerSlots final {
     }
     return Unit{};
   }
-  [[nodiscard]] bool broken() const noexcept { return reader_->broken(); }
 
  private:
   static Error failed(const char* what) {
@@ -121,8 +120,7 @@ void bind_peer_slots(py::module_& module) {
           },
           py::arg("fd"), py::arg("device"), py::arg("rail"), py::arg("timeout_ms"))
       .def("read", &read, py::arg("memory"), py::arg("remote"), py::arg("local"),
-           py::arg("lengths"), py::arg("timeout_ms"))
-      .def_property_readonly("broken", [](const PeerSlots& self) { return self.broken(); });
+           py::arg("lengths"), py::arg("timeout_ms"));
 }
 
 }  // namespace radixshmem::bindings

@@ -70,7 +70,7 @@ void Outbox::sweep() {
   for (auto& [to, queue] : queues_) queue.sweep = true;
 }
 
-void Outbox::take_queue(std::uint16_t to, Queue& queue, std::vector<Publication>& out) {
+void Outbox::take_queue(std::uint16_t to, Queue& queue, std::vector<AddressedBatch>& out) {
   std::vector<PublishRecord> publishes;
   std::vector<BlockHash> retracts;
   auto at = queue.said.begin();
@@ -99,8 +99,8 @@ void Outbox::take_queue(std::uint16_t to, Queue& queue, std::vector<Publication>
   queue.said.clear();
 }
 
-std::vector<Publication> Outbox::take() {
-  std::vector<Publication> out;
+std::vector<AddressedBatch> Outbox::take() {
+  std::vector<AddressedBatch> out;
   for (auto at = queues_.begin(); at != queues_.end();) {
     Queue& queue = at->second;
     const bool swept = queue.sweep;

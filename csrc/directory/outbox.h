@@ -30,7 +30,7 @@ struct Publishing {
 };
 
 // One batch for one keeper; `to` may be the publishing rank itself.
-struct Publication {
+struct AddressedBatch {
   std::uint16_t to = 0;
   std::uint64_t sequence = 0;
   std::uint32_t keys = 0;
@@ -94,7 +94,7 @@ class Outbox final {
 
   [[nodiscard]] std::size_t keys() const noexcept { return keys_; }
   // Returns: all that is here, in batches; those for one keeper in the order to send them.
-  [[nodiscard]] std::vector<Publication> take();
+  [[nodiscard]] std::vector<AddressedBatch> take();
 
  private:
   struct Said {
@@ -107,7 +107,7 @@ class Outbox final {
     bool sweep = false;
     bool in_maps = false;
   };
-  void take_queue(std::uint16_t to, Queue& queue, std::vector<Publication>& out);
+  void take_queue(std::uint16_t to, Queue& queue, std::vector<AddressedBatch>& out);
 
   Publishing who_;
   ShardMaps maps_;

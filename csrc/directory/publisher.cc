@@ -27,7 +27,7 @@ Publisher::Publisher(const Tree& tree, const Publishing& who, const PublisherOpt
   RADIX_CHECK(options.chunk_blocks > 0, options.chunk_blocks);
 }
 
-std::vector<Publication> Publisher::collect(Time now, std::size_t budget) {
+std::vector<AddressedBatch> Publisher::collect(Time now, std::size_t budget) {
   more_ = false;
   if (!stopped_) {
     more_ = read_ring(budget, now);
@@ -39,7 +39,7 @@ std::vector<Publication> Publisher::collect(Time now, std::size_t budget) {
   return take();
 }
 
-std::vector<Publication> Publisher::flush(Time now) {
+std::vector<AddressedBatch> Publisher::flush(Time now) {
   more_ = false;
   if (!stopped_) {
     (void)read_ring(kNoBudget, now);
@@ -51,10 +51,10 @@ std::vector<Publication> Publisher::flush(Time now) {
   return take();
 }
 
-std::vector<Publication> Publisher::take() {
-  std::vector<Publication> out = outbox_.take();
+std::vector<AddressedBatch> Publisher::take() {
+  std::vector<AddressedBatch> out = outbox_.take();
   counters_.batches += out.size();
-  for (const Publication& publication : out) counters_.bytes += publication.bytes.size();
+  for (const AddressedBatch& batch : out) counters_.bytes += batch.bytes.size();
   return out;
 }
 

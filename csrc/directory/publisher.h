@@ -66,9 +66,9 @@ class Publisher final {
   void stop();
 
   // Returns: what to send now. Stops reading at about `budget` keys; more() then says true.
-  [[nodiscard]] std::vector<Publication> collect(Time now, std::size_t budget);
+  [[nodiscard]] std::vector<AddressedBatch> collect(Time now, std::size_t budget);
   // Returns: everything that is in the tree now and was not sent yet, partial chunks too.
-  [[nodiscard]] std::vector<Publication> flush(Time now);
+  [[nodiscard]] std::vector<AddressedBatch> flush(Time now);
   [[nodiscard]] bool more() const noexcept { return more_; }
 
   // Returns: whether a republication is under way.
@@ -101,7 +101,7 @@ class Publisher final {
   void complete_chunk(SegmentId last, Position begin);
   void release(SegmentId segment, const PendingKey& key, Time now);
   void publish(const KeyFacts& facts, std::uint32_t aux_flags, const Keepers& to);
-  [[nodiscard]] std::vector<Publication> take();
+  [[nodiscard]] std::vector<AddressedBatch> take();
   // What waits to be looked at or to be idle.
   void forget_pending() noexcept;
 

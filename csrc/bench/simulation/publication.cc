@@ -24,12 +24,12 @@ struct Sent {
   double batches = 0;
   double bytes = 0;
 
-  void add(const std::vector<Publication>& publications) {
-    for (const Publication& publication : publications) {
-      if (publication.to == kSelf) continue;
-      keys += publication.keys;
+  void add(const std::vector<AddressedBatch>& sent) {
+    for (const AddressedBatch& batch : sent) {
+      if (batch.to == kSelf) continue;
+      keys += batch.keys;
       ++batches;
-      bytes += static_cast<double>(publication.bytes.size());
+      bytes += static_cast<double>(batch.bytes.size());
     }
   }
   void describe(const std::string& name, double per, Figures& out) const {

@@ -228,9 +228,9 @@ class ClusterRig final {
       if (node.rig) node.publisher->set_maps(maps, below(2) * 100, now_);
     }
   }
-  void deliver(Node& node, const std::vector<Publication>& publications, bool lossy) {
+  void deliver(Node& node, const std::vector<AddressedBatch>& batches, bool lossy) {
     const auto rank = static_cast<std::uint16_t>(&node - nodes_.data());
-    for (const Publication& p : publications) {
+    for (const AddressedBatch& p : batches) {
       Node& to = nodes_[p.to];
       if (!to.rig || (lossy && below(20) == 0)) {
         ++counts_.batches_lost;

@@ -49,10 +49,10 @@ class PublisherRig {
     }
     return *at;
   }
-  // Applies publications. Returns: how many keys they had.
-  std::uint32_t deliver(const std::vector<Publication>& publications) {
+  // Applies the batches. Returns: how many keys they had.
+  std::uint32_t deliver(const std::vector<AddressedBatch>& batches) {
     std::uint32_t keys = 0;
-    for (const Publication& p : publications) {
+    for (const AddressedBatch& p : batches) {
       const auto done = keeper(p.to)->apply(p.bytes, kWho.rank, 1);
       EXPECT_TRUE(done.ok()) << done.error().message;
       EXPECT_GT(p.sequence, last_sequence);

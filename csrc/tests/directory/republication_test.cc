@@ -44,7 +44,7 @@ TEST_F(RepublicationTest, OnlyShardsWithANewKeeperMoveAndOnlyToIt) {
   for (std::uint32_t s = 0; s < kShards; s += 2) map[s] = {1, kNoShardRank};
   publisher.set_maps({map}, 0, now);
   const auto sent = publisher.collect(now, 1000);
-  for (const Publication& p : sent) EXPECT_EQ(p.to, 1);
+  for (const AddressedBatch& p : sent) EXPECT_EQ(p.to, 1);
   const std::uint32_t moved = deliver(sent);
   EXPECT_EQ(keys_at(1), moved);
   EXPECT_NEAR(moved, 10.0, 8.0);
@@ -152,7 +152,7 @@ TEST_F(RepublicationTest, AKeeperThatLeftTheMapsIsSweptOnce) {
   collect();
   EXPECT_EQ(keeper(0)->entries(), 0u);
   publisher.republish_all(0, now);
-  for (const Publication& p : publisher.collect(now, 1000)) EXPECT_EQ(p.to, 1);
+  for (const AddressedBatch& p : publisher.collect(now, 1000)) EXPECT_EQ(p.to, 1);
 }
 
 TEST_F(RepublicationTest, ALostRingIsMadeUpFor) {
