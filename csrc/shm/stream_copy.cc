@@ -5,20 +5,21 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __SSE2__
-#include <emmintrin.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+
+#include <atomic>
 #endif
 
 #include "base/ids.h"
 
 namespace radixshmem {
 
-#ifdef __SSE2__
+#ifdef __x86_64__
 
 namespace {
 
-constexpr std::size_t kVector = sizeof(__m128i);
-constexpr std::size_t kPrefetchBytes = 512;
+constexpr std::size_t kPrefetchBytes = 1024;
 
 bool overlap(const std::byte* a, const std::byte* b, std::size_t size) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(a);
@@ -26,35 +27,44 @@ bool overlap(const std::byte* a, const std::byte* b, std::size_t size) noexcept 
   return first < second ? second - first < size : first - second < size;
 }
 
+// The halves of a line have to be stored in their order: with four quarters in the order that g++
+// chose, this took 1.7 times as long on an AMD EPYC of family 26.
 // Requires: `to` is aligned to a cache line.
-void stream_line(std::byte* to, const std::byte* from) noexcept {
-  auto* const out = reinterpret_cast<__m128i*>(to);
-  const auto* const in = reinterpret_cast<const __m128i*>(from);
-  const __m128i parts[kCacheLine / kVector] = {_mm_loadu_si128(in), _mm_loadu_si128(in + 1),
-                                               _mm_loadu_si128(in + 2), _mm_loadu_si128(in + 3)};
-  _mm_stream_si128(out, parts[0]);
-  _mm_stream_si128(out + 1, parts[1]);
-  _mm_stream_si128(out + 2, parts[2]);
-  _mm_stream_si128(out + 3, parts[3]);
+__attribute__((target("avx"))) void stream_line(std::byte* to, const std::byte* from) noexcept {
+  auto* const out = reinterpret_cast<__m256i*>(to);
+  const auto* const in = reinterpret_cast<const __m256i*>(from);
+  const __m256i first = _mm256_loadu_si256(in);
+  const __m256i second = _mm256_loadu_si256(in + 1);
+  _mm256_stream_si256(out, first);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  _mm256_stream_si256(out + 1, second);
+}
+
+// Requires: as stream_line. Returns: how many bytes it has copied, whole lines.
+__attribute__((target("avx"))) std::size_t stream_lines(std::byte* to, const std::byte* from,
+                                                        std::size_t size) noexcept {
+  std::size_t at = 0;
+  for (; at + kCacheLine <= size; at += kCacheLine) {
+    _mm_prefetch(reinterpret_cast<const char*>(from) + at + kPrefetchBytes, _MM_HINT_NTA);
+    stream_line(to + at, from + at);
+  }
+  _mm_sfence();
+  return at;
 }
 
 }  // namespace
 
 void stream_copy(std::byte* to, const std::byte* from, std::size_t size) noexcept {
+  static const bool has_avx = __builtin_cpu_supports("avx") != 0;
   const std::size_t head =
       (kCacheLine - reinterpret_cast<std::uintptr_t>(to) % kCacheLine) % kCacheLine;
-  if (size < head + kCacheLine || overlap(to, from, size)) {
+  if (!has_avx || size < head + kCacheLine || overlap(to, from, size)) {
     std::memmove(to, from, size);
     return;
   }
   std::memcpy(to, from, head);
-  std::size_t at = head;
-  for (; at + kCacheLine <= size; at += kCacheLine) {
-    _mm_prefetch(reinterpret_cast<const char*>(from) + at + kPrefetchBytes, _MM_HINT_NTA);
-    stream_line(to + at, from + at);
-  }
-  std::memcpy(to + at, from + at, size - at);
-  _mm_sfence();
+  const std::size_t end = head + stream_lines(to + head, from + head, size - head);
+  std::memcpy(to + end, from + end, size - end);
 }
 
 #else
