@@ -41,7 +41,7 @@ from .messages import (
 )
 from .pull import OpenJobs, PullJob
 from .pull_channel import PullChannel
-from .rpc import LONGEST_S, ask, ask_info, connect, exchange, socket_path, tell
+from .rpc import LONGEST_S, ask, ask_info, ask_patiently, connect, exchange, socket_path, tell
 from .store import SlotStore
 from .values import COMPONENT_MASK_FULL, ComponentType, Geometry
 
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["InsertResult", "QueryResult", "RadixClient"]
 
 _ASK_TIMEOUT_S = 5.0
-_CONFIGURE_TIMEOUT_S = 3600.0  # reserving terabytes takes minutes
 _STORE_TIMEOUT_MS = 5000
 _POLL_S = 0.02
 
@@ -108,12 +107,15 @@ class RadixClient(IndexCalls):
     # ------------------------------------------------------------ life
 
     def configure(self, geometry: Geometry | Mapping[str, Any]) -> Info:
-        """Give the server its geometry, or check that it has the same, and attach."""
+        """Give the server its geometry, or check that it has the same, and attach.
+
+        Waits until its memory is reserved. TimeoutError when it is stopped meanwhile.
+        """
         self._check_usable()
         if not isinstance(geometry, Geometry):
             geometry = Geometry.from_dict(geometry)
         request = Configure(geometry=geometry.to_dict())
-        self._info = ask_info(self._path, request, _CONFIGURE_TIMEOUT_S)
+        self._info = ask_patiently(self._path, request, _ASK_TIMEOUT_S)
         self._wanted = geometry
         self._attach()
         return self._info
@@ -284,7 +286,7 @@ class RadixClient(IndexCalls):
         self._info = ask_info(self._path, Hello(), _ASK_TIMEOUT_S)
         if self._info.mode == "waiting" and self._wanted is not None:
             request = Configure(geometry=self._wanted.to_dict())
-            self._info = ask_info(self._path, request, _CONFIGURE_TIMEOUT_S)
+            self._info = ask_patiently(self._path, request, _ASK_TIMEOUT_S)
         with self._attaching:
             self._check_usable()
             if self._now.index.usable:  # a call of this client was quicker

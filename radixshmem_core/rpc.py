@@ -17,7 +17,7 @@ import msgspec
 
 from .config import check_text
 from .errors import GeometryMismatch, RadixError, ServerNotReady
-from .messages import MAX_MESSAGE_BYTES, Failure, Info, InfoReply, Reply, Request
+from .messages import MAX_MESSAGE_BYTES, Failure, Hello, Info, InfoReply, Reply, Request
 from .ownership import region_file
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "ProtocolError",
     "ask",
     "ask_info",
+    "ask_patiently",
     "connect",
     "exchange",
     "exchange_descriptor",
@@ -291,7 +292,27 @@ def tell(path: str, request: Request) -> None:
 
 
 def ask_info(path: str, request: Request, timeout_s: float) -> Info:
-    reply = ask(path, request, timeout_s)
+    return _info(ask(path, request, timeout_s))
+
+
+def ask_patiently(path: str, request: Request, patience_s: float) -> Info:
+    """As `ask_info`, for as long as it takes a server that answers others meanwhile.
+
+    TimeoutError when it has left one without an answer for `patience_s`.
+    """
+    with connect(path, patience_s) as connection, _asking(connection, patience_s):
+        _send(connection, request, patience_s)
+        begin = None
+        while begin is None:
+            try:
+                begin = connection.recv(1)
+            except TimeoutError:
+                ask(path, Hello(), patience_s)
+        reply = _next_reply(connection, time.monotonic() + patience_s, begin)
+    return _info(checked(reply))
+
+
+def _info(reply: Reply) -> Info:
     if not isinstance(reply, InfoReply):
         raise ProtocolError(f"the radix-server answered {type(reply).__name__}, not its state")
     return reply.info

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from e2e.harness import GEOMETRY, Process, ServerProcess, eventually, path_hashes
 
+from radixshmem_core import client as client_module
 from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.errors import GeometryMismatch, RadixError, ServerNotReady
@@ -52,6 +53,21 @@ def test_server_waits_for_a_geometry_and_answers_meanwhile(server: RadixServer) 
             TimeoutError, match=r"not ready after 0.05 s: the server is 'waiting' for some client"
         ):
             client.wait_ready(0.05)
+
+
+def test_a_geometry_for_a_server_that_was_stopped_is_not_waited_for(
+    region_name: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_ASK_TIMEOUT_S", 1.0)
+    server = start_server()
+    server.event("waiting")
+    with RadixClient(region_name) as client:
+        server.signal(signal.SIGSTOP)
+        with pytest.raises(TimeoutError, match=r"did not answer within 1 s: is it stopped"):
+            client.configure(GEOMETRY)
+        server.signal(signal.SIGCONT)
+        assert client.configure(GEOMETRY).mode == "ready"
+    assert server.stop() == 0
 
 
 def test_first_geometry_wins_and_equal_ones_are_accepted(server: RadixServer) -> None:

@@ -10,11 +10,13 @@ import struct
 import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from e2e.harness import eventually
 
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.control import ControlSocket
@@ -34,6 +36,7 @@ from radixshmem_core.rpc import (
     ProtocolError,
     ask,
     ask_info,
+    ask_patiently,
     connect,
     exchange,
     failure_of,
@@ -116,6 +119,49 @@ def test_several_requests_on_one_connection(server: Server) -> None:
 def test_failures_are_raised_at_the_client(server: Server) -> None:
     with pytest.raises(GeometryMismatch, match="server 1, client 2"):
         ask(server.path, Configure(geometry={}), 5)
+
+
+class Busy(Server):
+    """Answers a geometry after so many other requests; those only while it is not stopped."""
+
+    def __init__(self, path: str, others: int, stopped: bool) -> None:
+        super().__init__(path)
+        self.others = others
+        self.stopped = stopped
+        self.done = asyncio.Event()
+
+    async def handle(self, request: Request, peer: socket.socket) -> Reply:
+        if isinstance(request, Configure) or self.stopped:
+            await self.done.wait()
+        self.others -= 1
+        if self.others == 0:
+            self.done.set()
+        return InfoReply(info=INFO)
+
+
+def test_a_server_that_is_busy_is_waited_for(tmp_path: Path) -> None:
+    with Busy(str(tmp_path / "control.sock"), 3, stopped=False).running() as server:
+        assert ask_patiently(server.path, Configure(geometry={}), 0.2) == INFO
+        assert server.others < 0
+
+
+def test_a_server_that_is_stopped_while_busy_is_not_waited_for(tmp_path: Path) -> None:
+    with (
+        Busy(str(tmp_path / "control.sock"), 3, stopped=True).running() as server,
+        pytest.raises(TimeoutError, match=r"within 0\.2 s: is it stopped") as raised,
+    ):
+        ask_patiently(server.path, Configure(geometry={}), 0.2)
+    assert tracebacks(raised.value) == 1
+
+
+def test_a_server_that_ends_while_busy_is_not_waited_for(tmp_path: Path) -> None:
+    with Busy(str(tmp_path / "control.sock"), 10**9, stopped=False).running() as server:
+        asker = ThreadPoolExecutor(1)
+        answer = asker.submit(ask_patiently, server.path, Configure(geometry={}), 0.2)
+        asker.shutdown(wait=False)
+        eventually(lambda: server.others < 10**9 - 2, "it was asked")
+    with pytest.raises(ServerNotReady):
+        answer.result(5)
 
 
 def test_other_protocol_version_is_refused(server: Server) -> None:
