@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 from demo_report import Outcome, print_outcome, to_json, verdict
 from engine_numbers import EngineNumbers
 from simulate import Simulation

@@ -2,14 +2,8 @@
 # Copyright The radixshmem authors
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 from payload import block_bytes, block_tokens, count_wrong_bytes
 
 HASHES = np.random.default_rng(0).integers(0, 2**64, 6, dtype=np.uint64)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 from adapter_rows import sglang_rows, vllm_rows
 from coprocess import RadixBench
 from peers import store_event

@@ -2,14 +2,8 @@
 # Copyright The radixshmem authors
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 from simulate import simulate
 from traces import Trace, conversations
 

@@ -2,14 +2,10 @@
 # Copyright The radixshmem authors
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 import workload
 
 SMALL = {"short": 12, "short_blocks": 96, "long": 2, "long_blocks": 300, "system_blocks": 16}

@@ -16,16 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from e2e.harness import DEADLINE_S
+from free_port import free_port
 
 __all__ = ["EtcdServer"]
 
 _TRIES = 5  # a port that was free may be taken when etcd binds it
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class EtcdServer:
@@ -40,7 +35,7 @@ class EtcdServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._started = False
         for _ in range(_TRIES):
-            self.port, self._peer_port = _free_port(), _free_port()
+            self.port, self._peer_port = free_port(), free_port()
             if self._try_start():
                 self._started = True
                 return

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 # What SGLang lacks on a CPU, for tests that import it; servers get it by themselves.
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "sglang_cpu"))
 os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
 os.environ.setdefault("SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK", "1")

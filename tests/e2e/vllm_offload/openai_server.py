@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from free_port import free_port
 
 __all__ = ["OpenAIServer", "make_tokenizer"]
 
@@ -39,9 +40,7 @@ class OpenAIServer:
     """A context manager; the process group has ended when it is left."""
 
     def __init__(self, log: Path, model: str, *flags: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self._log = log
         self._command = [
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),

@@ -4,11 +4,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from vllm_calls import call_rows
 from vllm_restore import restore_rows
 
