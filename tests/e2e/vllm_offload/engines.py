@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import multiprocessing
 import os
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -198,9 +201,22 @@ class Engine:
         self.generate([[3, 4, 5]], 1)
 
     def close(self) -> None:
+        left = _shared_memory_of_ranks()
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         gc.collect()
+        for file in left:
+            Path(file).unlink(missing_ok=True)
+
+
+def _shared_memory_of_ranks() -> set[str]:
+    """What vLLM's ranks leave in /dev/shm when they do not end quickly enough for it."""
+    files: set[str] = set()
+    for process in multiprocessing.active_children():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            files.update(re.findall(r"/dev/shm/vllm_dist_\S+", maps))
+    return files
 
 
 def _ours(connector: Any) -> Any:
