@@ -60,6 +60,7 @@ class SGLangServer:
     def __init__(self, log: Path, model: str, *flags: str, **environment: str) -> None:
         self._log = log
         self._files: set[str] = set()
+        self._killed = False
         port = free_port()
         self.client = SGLangClient(port, _ADMIN_KEY, timeout_s=120.0)
         command = [
@@ -100,6 +101,7 @@ class SGLangServer:
                     f"the SGLang server was not up within {timeout_s} s:\n{self.last_words()}"
                 )
             time.sleep(_POLL_S)
+        self._note_files()
         return self
 
     def log(self) -> str:
@@ -112,12 +114,18 @@ class SGLangServer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def died(self) -> bool:
+        """It has ended, and by no call of this object."""
+        return not self.alive and not self._killed
+
     def _pids(self) -> list[int]:
         """Its processes that live: HTTP, scheduler of each rank, detokenizer."""
         return [pid for pid in _all_pids() if _session_of(pid) == self._process.pid]
 
     def stop(self) -> None:
         """SIGTERM, as an operator does it; what still lives at the deadline is killed."""
+        self._killed |= self.alive
         self._note_files()
         if self.alive:
             self._process.terminate()
@@ -127,6 +135,7 @@ class SGLangServer:
 
     def kill(self) -> None:
         """SIGKILL to all of its processes; returns when they are gone."""
+        self._killed |= self.alive
         self._note_files()
         deadline = time.monotonic() + _STOP_S
         while pids := self._pids():

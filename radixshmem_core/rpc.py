@@ -154,7 +154,11 @@ def failure_of(error: Exception) -> Failure:
 
 
 def connect(path: str, timeout_s: float) -> socket.socket:
-    """A connection to the server at `path`. ServerNotReady when nobody answers there."""
+    """A connection to the server at `path`.
+
+    ServerNotReady when nobody is there, TimeoutError when it takes none; with a timeout of 0 that
+    is ServerNotReady too.
+    """
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:  # no descriptor is left
@@ -173,6 +177,11 @@ def connect(path: str, timeout_s: float) -> socket.socket:
         ) from None
     except OSError as error:
         connection.close()
+        if isinstance(error, BlockingIOError) and timeout_s > 0:
+            raise TimeoutError(
+                f"the radix-server at {path} took no connection within {timeout_s:g} s: is it "
+                "stopped?"
+            ) from None
         raise ServerNotReady(
             f"no radix-server answers at {path} ({error.strerror or error}); start one, or give "
             "its endpoint"
@@ -302,14 +311,18 @@ def ask_patiently(path: str, request: Request, patience_s: float) -> Info:
     """
     with connect(path, patience_s) as connection, _asking(connection, patience_s):
         _send(connection, request, patience_s)
-        begin = None
-        while begin is None:
-            try:
-                begin = connection.recv(1)
-            except TimeoutError:
-                ask(path, Hello(), patience_s)
+        while (begin := _first_byte(connection)) is None:
+            ask(path, Hello(), patience_s)
         reply = _next_reply(connection, time.monotonic() + patience_s, begin)
     return _info(checked(reply))
+
+
+def _first_byte(connection: socket.socket) -> bytes | None:
+    """None when it has not come within the timeout of the connection; empty at its end."""
+    try:
+        return connection.recv(1)
+    except TimeoutError:
+        return None
 
 
 def _info(reply: Reply) -> Info:

@@ -55,7 +55,7 @@ __attribute__((target("avx"))) std::size_t stream_lines(std::byte* to, const std
 }  // namespace
 
 void stream_copy(std::byte* to, const std::byte* from, std::size_t size) noexcept {
-  static const bool has_avx = __builtin_cpu_supports("avx") != 0;
+  const bool has_avx = __builtin_cpu_supports("avx") != 0;
   const std::size_t head =
       (kCacheLine - reinterpret_cast<std::uintptr_t>(to) % kCacheLine) % kCacheLine;
   if (!has_avx || size < head + kCacheLine || overlap(to, from, size)) {

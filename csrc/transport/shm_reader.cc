@@ -15,6 +15,9 @@
 namespace radixshmem {
 namespace {
 
+// Less than kStreamTotalBytes: of slots that are read and written neither are likely in a cache.
+constexpr std::uint64_t kLargeBytes = std::uint64_t{2} << 20;
+
 struct Slots {
   SharedRegion region;
   std::span<const std::byte> data;
@@ -56,7 +59,7 @@ class MappedReader final : public PeerReader {
   [[nodiscard]] bool post(std::span<const ReadOp> ops) noexcept override {
     const std::uint64_t bytes = batch_bytes(ops);
     if (broken_ || bytes == 0) return false;
-    const bool large = bytes >= kStreamTotalBytes;
+    const bool large = bytes >= kLargeBytes;
     broken_ = !same_life();
     for (const ReadOp& op : ops) {
       broken_ = broken_ || !copy(op, large);

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
+import re
 import socket
 import struct
 import threading
@@ -119,6 +121,20 @@ def test_several_requests_on_one_connection(server: Server) -> None:
 def test_failures_are_raised_at_the_client(server: Server) -> None:
     with pytest.raises(GeometryMismatch, match="server 1, client 2"):
         ask(server.path, Configure(geometry={}), 5)
+
+
+@pytest.mark.parametrize(("timeout_s", "error"), [(0.2, TimeoutError), (0, ServerNotReady)])
+def test_a_server_that_takes_no_connection(
+    tmp_path: Path, timeout_s: float, error: type[Exception]
+) -> None:
+    path = str(tmp_path / "control.sock")
+    with contextlib.ExitStack() as waiting:
+        listener = waiting.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(path)
+        listener.listen(0)
+        waiting.enter_context(connect(path, 5))
+        with pytest.raises(error, match=re.escape(path)):
+            connect(path, timeout_s)
 
 
 class Busy(Server):

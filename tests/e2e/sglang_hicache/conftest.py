@@ -58,8 +58,8 @@ def pytest_runtest_makereport(
     start = getattr(item, "funcargs", {}).get("start_sglang")
     if report.failed and start is not None:
         for server in start.started:
-            if not server.alive:
-                report.sections.append(("an SGLang server that ended", server.log()[-_LOG:]))
+            if server.died:
+                report.sections.append(("an SGLang server that died", server.log()[-_LOG:]))
     return report
 
 
