@@ -115,7 +115,7 @@ class RadixClient(IndexCalls):
         if not isinstance(geometry, Geometry):
             geometry = Geometry.from_dict(geometry)
         request = Configure(geometry=geometry.to_dict())
-        self._info = ask_patiently(self._path, request, _ASK_TIMEOUT_S)
+        self._info = ask_patiently(self._path, request, _ASK_TIMEOUT_S, self._check_usable)
         self._wanted = geometry
         self._attach()
         return self._info
@@ -286,7 +286,7 @@ class RadixClient(IndexCalls):
         self._info = ask_info(self._path, Hello(), _ASK_TIMEOUT_S)
         if self._info.mode == "waiting" and self._wanted is not None:
             request = Configure(geometry=self._wanted.to_dict())
-            self._info = ask_patiently(self._path, request, _ASK_TIMEOUT_S)
+            self._info = ask_patiently(self._path, request, _ASK_TIMEOUT_S, self._check_usable)
         with self._attaching:
             self._check_usable()
             if self._now.index.usable:  # a call of this client was quicker

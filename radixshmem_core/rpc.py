@@ -304,14 +304,18 @@ def ask_info(path: str, request: Request, timeout_s: float) -> Info:
     return _info(ask(path, request, timeout_s))
 
 
-def ask_patiently(path: str, request: Request, patience_s: float) -> Info:
+def ask_patiently(
+    path: str, request: Request, patience_s: float, check: Callable[[], object]
+) -> Info:
     """As `ask_info`, for as long as it takes a server that answers others meanwhile.
 
-    TimeoutError when it has left one without an answer for `patience_s`.
+    TimeoutError when it has left one without an answer for `patience_s`; what `check` raises, which
+    is called as often.
     """
     with connect(path, patience_s) as connection, _asking(connection, patience_s):
         _send(connection, request, patience_s)
         while (begin := _first_byte(connection)) is None:
+            check()
             ask(path, Hello(), patience_s)
         reply = _next_reply(connection, time.monotonic() + patience_s, begin)
     return _info(checked(reply))

@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from e2e.harness import GEOMETRY, ServerProcess, eventually, path_hashes
 
+from radixshmem_core import client as client_module
 from radixshmem_core import node, regions
 from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
@@ -26,6 +28,25 @@ from radixshmem_core.server import RadixServer
 from radixshmem_core.values import ComponentType, InsertError
 
 SHM = Path("/dev/shm")
+
+
+class Creation:
+    """Of regions: it has begun, and waits to go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def create_regions(self, *arguments: object) -> object:
+        self.begun.set()
+        assert self.go_on.wait(30)
+        return create_regions(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def creation(monkeypatch: pytest.MonkeyPatch) -> Creation:
+    made = Creation()
+    monkeypatch.setattr(node, "create_regions", made.create_regions)
+    return made
 
 
 def test_evictor_works_only_on_demand(region_name: str) -> None:
@@ -158,42 +179,39 @@ def test_creation_that_fails_half_way_leaves_nothing(
         assert server.info().last_error
 
 
-def test_server_answers_while_it_configures(
-    region_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slowly(*arguments: object) -> object:
-        begun.set()
-        assert go_on.wait(30)
-        return create_regions(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(node, "create_regions", slowly)
+def test_server_answers_while_it_configures(region_name: str, creation: Creation) -> None:
     with RadixServer(ServerConfig(region_name, data_bytes="1M")), RadixClient(region_name) as early:
         clients: list[RadixClient] = []
         thread = threading.Thread(target=lambda: clients.append(RadixClient(region_name, GEOMETRY)))
         thread.start()
-        assert begun.wait(30)
+        assert creation.begun.wait(30)
         assert early.status().mode == "configuring"
         with pytest.raises(ServerNotReady):
             early.query(path_hashes(1))
-        go_on.set()
+        creation.go_on.set()
         assert early.wait_ready(30).mode == "ready"
         thread.join(30)
         clients[0].close()
 
 
-def test_close_waits_for_a_creation(
-    region_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_client_that_is_closed_waits_for_no_creation(
+    region_name: str, creation: Creation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(client_module, "_ASK_TIMEOUT_S", 0.5)
+    with RadixServer(ServerConfig(region_name, data_bytes="1M")):
+        client = RadixClient(region_name)
+        with ThreadPoolExecutor(1) as executor:
+            waiting = executor.submit(client.configure, GEOMETRY)
+            assert creation.begun.wait(30)
+            client.close()
+            with pytest.raises(RadixError, match="was closed"):
+                waiting.result(20)
+        creation.go_on.set()
 
-    def slowly(*arguments: object) -> object:
-        begun.set()
-        assert go_on.wait(30)
-        return create_regions(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(node, "create_regions", slowly)
+def test_close_waits_for_a_creation(
+    region_name: str, creation: Creation, caplog: pytest.LogCaptureFixture
+) -> None:
     server = RadixServer(ServerConfig(region_name, data_bytes="256M")).start()
     errors: list[Exception] = []
 
@@ -205,10 +223,10 @@ def test_close_waits_for_a_creation(
 
     client = threading.Thread(target=connect)
     client.start()
-    assert begun.wait(30)
+    assert creation.begun.wait(30)
     closing = threading.Thread(target=server.close)
     closing.start()
-    go_on.set()
+    creation.go_on.set()
     closing.join(30)
     client.join(30)
     assert not closing.is_alive()

@@ -137,6 +137,10 @@ def test_a_server_that_takes_no_connection(
             connect(path, timeout_s)
 
 
+def no_check() -> None:
+    pass
+
+
 class Busy(Server):
     """Answers a geometry after so many other requests; those only while it is not stopped."""
 
@@ -157,7 +161,7 @@ class Busy(Server):
 
 def test_a_server_that_is_busy_is_waited_for(tmp_path: Path) -> None:
     with Busy(str(tmp_path / "control.sock"), 3, stopped=False).running() as server:
-        assert ask_patiently(server.path, Configure(geometry={}), 0.2) == INFO
+        assert ask_patiently(server.path, Configure(geometry={}), 0.2, no_check) == INFO
         assert server.others < 0
 
 
@@ -166,14 +170,14 @@ def test_a_server_that_is_stopped_while_busy_is_not_waited_for(tmp_path: Path) -
         Busy(str(tmp_path / "control.sock"), 3, stopped=True).running() as server,
         pytest.raises(TimeoutError, match=r"within 0\.2 s: is it stopped") as raised,
     ):
-        ask_patiently(server.path, Configure(geometry={}), 0.2)
+        ask_patiently(server.path, Configure(geometry={}), 0.2, no_check)
     assert tracebacks(raised.value) == 1
 
 
 def test_a_server_that_ends_while_busy_is_not_waited_for(tmp_path: Path) -> None:
     with Busy(str(tmp_path / "control.sock"), 10**9, stopped=False).running() as server:
         asker = ThreadPoolExecutor(1)
-        answer = asker.submit(ask_patiently, server.path, Configure(geometry={}), 0.2)
+        answer = asker.submit(ask_patiently, server.path, Configure(geometry={}), 0.2, no_check)
         asker.shutdown(wait=False)
         eventually(lambda: server.others < 10**9 - 2, "it was asked")
     with pytest.raises(ServerNotReady):
