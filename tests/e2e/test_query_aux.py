@@ -175,7 +175,9 @@ def test_threads_pin_while_slots_are_evicted(client: RadixClient) -> None:
     for reader in readers:
         reader.start()
     try:
-        for turn in range(2000):
+        for turn in range(100_000):
+            if turn >= 2000 and min(held) > 0:  # a busy machine may let a thread wait
+                break
             hashes = paths[turn % len(paths)]
             slots = client.allocate_slots(WINDOW, SWA)  # evicts another path's
             for slot in slots.tolist():
