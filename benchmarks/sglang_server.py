@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from free_port import free_port
+from mapped_files import mapped_files
 from server_process import interrupt_held
 from sglang_client import SGLangClient
 
@@ -153,10 +153,7 @@ class SGLangServer:
 
     def _note_files(self) -> None:
         """What SGLang leaves in /dev/shm, some of it however it ends."""
-        for pid in self._pids():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                maps = Path(f"/proc/{pid}/maps").read_text()
-                self._files.update(re.findall(r"/dev/shm/sgl(?:ang_loads|_shm)_\S+", maps))
+        self._files |= mapped_files(self._pids(), "sgl(?:ang_loads|_shm)_")
 
 
 def cpu_environment(more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:

@@ -13,10 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from radixshmem_core.values import Geometry
 
@@ -45,6 +47,20 @@ def eventually(condition: Callable[[], object], what: str, deadline_s: float = D
     while not condition():
         assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
         time.sleep(0.01)
+
+
+class Held:
+    """A function of a module from now on: it says that it has begun, and waits to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self._function: Callable[..., Any] = getattr(module, name)
+        monkeypatch.setattr(module, name, self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.begun.set()
+        assert self.go_on.wait(DEADLINE_S)
+        return self._function(*arguments)
 
 
 class Process:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from e2e.harness import GEOMETRY, ServerProcess, eventually, path_hashes
+from e2e.harness import GEOMETRY, Held, ServerProcess, eventually, path_hashes
 
 from radixshmem_core import client as client_module
 from radixshmem_core import node, regions
@@ -23,30 +23,16 @@ from radixshmem_core.client import RadixClient
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.errors import RadixError, ServerNotReady
 from radixshmem_core.evictor import Evictor
-from radixshmem_core.regions import create_regions
 from radixshmem_core.server import RadixServer
 from radixshmem_core.values import ComponentType, InsertError
 
 SHM = Path("/dev/shm")
 
 
-class Creation:
-    """Of regions: it has begun, and waits to go on."""
-
-    def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def create_regions(self, *arguments: object) -> object:
-        self.begun.set()
-        assert self.go_on.wait(30)
-        return create_regions(*arguments)  # type: ignore[arg-type]
-
-
 @pytest.fixture
-def creation(monkeypatch: pytest.MonkeyPatch) -> Creation:
-    made = Creation()
-    monkeypatch.setattr(node, "create_regions", made.create_regions)
-    return made
+def creation(monkeypatch: pytest.MonkeyPatch) -> Held:
+    """Of regions."""
+    return Held(monkeypatch, node, "create_regions")
 
 
 def test_evictor_works_only_on_demand(region_name: str) -> None:
@@ -179,7 +165,7 @@ def test_creation_that_fails_half_way_leaves_nothing(
         assert server.info().last_error
 
 
-def test_server_answers_while_it_configures(region_name: str, creation: Creation) -> None:
+def test_server_answers_while_it_configures(region_name: str, creation: Held) -> None:
     with RadixServer(ServerConfig(region_name, data_bytes="1M")), RadixClient(region_name) as early:
         clients: list[RadixClient] = []
         thread = threading.Thread(target=lambda: clients.append(RadixClient(region_name, GEOMETRY)))
@@ -195,7 +181,7 @@ def test_server_answers_while_it_configures(region_name: str, creation: Creation
 
 
 def test_a_client_that_is_closed_waits_for_no_creation(
-    region_name: str, creation: Creation, monkeypatch: pytest.MonkeyPatch
+    region_name: str, creation: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "_ASK_TIMEOUT_S", 0.5)
     with RadixServer(ServerConfig(region_name, data_bytes="1M")):
@@ -210,7 +196,7 @@ def test_a_client_that_is_closed_waits_for_no_creation(
 
 
 def test_close_waits_for_a_creation(
-    region_name: str, creation: Creation, caplog: pytest.LogCaptureFixture
+    region_name: str, creation: Held, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = RadixServer(ServerConfig(region_name, data_bytes="256M")).start()
     errors: list[Exception] = []

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from e2e.cluster.gated_plane import GatedPlane, gate_planes
 from e2e.cluster.nodes import Cluster, cluster
-from e2e.harness import DEADLINE_S, GEOMETRY, eventually
+from e2e.harness import DEADLINE_S, GEOMETRY, Held, eventually
 
 from radixshmem_core import _core
 from radixshmem_core.client import RadixClient
@@ -52,20 +52,6 @@ class _Started(threading.Thread):
     def ends(self) -> bool:
         self.join(DEADLINE_S)
         return not self.is_alive()
-
-
-def _held_opening(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """A data plane says that it is opening, and waits to go on."""
-    opening, go_on = threading.Event(), threading.Event()
-    open_plane = ways_in.open_plane
-
-    def held(*arguments: Any) -> Any:
-        opening.set()
-        assert go_on.wait(DEADLINE_S)
-        return open_plane(*arguments)
-
-    monkeypatch.setattr(ways_in, "open_plane", held)
-    return opening, go_on
 
 
 def test_a_data_plane_that_is_not_installed_is_an_error_of_the_start(
@@ -119,14 +105,14 @@ def test_a_node_that_cannot_share_its_index_says_so_and_nothing_waits(
 def test_a_reset_waits_for_an_index_that_is_just_being_shared(
     made: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening, go_on = _held_opening(monkeypatch)
+    opening = Held(monkeypatch, ways_in, "open_plane")
     node = made.start(0)
     path = node.put(10)
-    assert opening.wait(DEADLINE_S)
+    assert opening.begun.wait(DEADLINE_S)
     reset = _Started(lambda: node.client.reset(cluster=True))
     reset.join(0.2)
     assert reset.is_alive()
-    go_on.set()
+    opening.go_on.set()
     assert reset.ends()
     assert node.client.query(path).common_hit == 0
 
@@ -161,14 +147,14 @@ def test_a_plane_that_opens_while_the_server_ends_is_closed(
             closed.set()
 
     gate_planes(monkeypatch, Plane)
-    opening, go_on = _held_opening(monkeypatch)
+    opening = Held(monkeypatch, ways_in, "open_plane")
     server = RadixServer(made.config(0)).start()
     part = _part(server)
     with RadixClient(server.name, GEOMETRY):
-        assert opening.wait(DEADLINE_S)
+        assert opening.begun.wait(DEADLINE_S)
     end = _Started(server.close)
     eventually(lambda: part._regions is None, "it detaches")
-    go_on.set()
+    opening.go_on.set()
     assert end.ends()
     assert closed.is_set()
 

@@ -53,7 +53,7 @@ class StartSGLang:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test tells what the servers said that ended."""
+    """A failed test tells what the servers said that died."""
     report = yield
     start = getattr(item, "funcargs", {}).get("start_sglang")
     if report.failed and start is not None:

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import multiprocessing
 import os
 import random
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from mapped_files import mapped_files
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer import get_kv_transfer_group
@@ -201,22 +200,13 @@ class Engine:
         self.generate([[3, 4, 5]], 1)
 
     def close(self) -> None:
-        left = _shared_memory_of_ranks()
+        ranks = [process.pid for process in multiprocessing.active_children() if process.pid]
+        left = mapped_files(ranks, "vllm_dist_")  # by ranks that do not end quickly enough for vLLM
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         gc.collect()
         for file in left:
             Path(file).unlink(missing_ok=True)
-
-
-def _shared_memory_of_ranks() -> set[str]:
-    """What vLLM's ranks leave in /dev/shm when they do not end quickly enough for it."""
-    files: set[str] = set()
-    for process in multiprocessing.active_children():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            maps = Path(f"/proc/{process.pid}/maps").read_text()
-            files.update(re.findall(r"/dev/shm/vllm_dist_\S+", maps))
-    return files
 
 
 def _ours(connector: Any) -> Any:
