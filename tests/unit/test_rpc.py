@@ -10,15 +10,16 @@ import re
 import socket
 import struct
 import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
-from e2e.harness import eventually
+from e2e.harness import DEADLINE_S, eventually
 
 from radixshmem_core.config import ServerConfig
 from radixshmem_core.control import ControlSocket
@@ -137,8 +138,14 @@ def test_a_server_that_takes_no_connection(
             connect(path, timeout_s)
 
 
-def no_check() -> None:
-    pass
+def in_time() -> Callable[[], None]:
+    """Fails when it is called after the deadline of a test."""
+    end = time.monotonic() + DEADLINE_S
+
+    def check() -> None:
+        assert time.monotonic() < end
+
+    return check
 
 
 class Busy(Server):
@@ -161,7 +168,7 @@ class Busy(Server):
 
 def test_a_server_that_is_busy_is_waited_for(tmp_path: Path) -> None:
     with Busy(str(tmp_path / "control.sock"), 3, stopped=False).running() as server:
-        assert ask_patiently(server.path, Configure(geometry={}), 0.2, no_check) == INFO
+        assert ask_patiently(server.path, Configure(geometry={}), 0.2, in_time()) == INFO
         assert server.others < 0
 
 
@@ -170,14 +177,14 @@ def test_a_server_that_is_stopped_while_busy_is_not_waited_for(tmp_path: Path) -
         Busy(str(tmp_path / "control.sock"), 3, stopped=True).running() as server,
         pytest.raises(TimeoutError, match=r"within 0\.2 s: is it stopped") as raised,
     ):
-        ask_patiently(server.path, Configure(geometry={}), 0.2, no_check)
+        ask_patiently(server.path, Configure(geometry={}), 0.2, in_time())
     assert tracebacks(raised.value) == 1
 
 
 def test_a_server_that_ends_while_busy_is_not_waited_for(tmp_path: Path) -> None:
     with Busy(str(tmp_path / "control.sock"), 10**9, stopped=False).running() as server:
         asker = ThreadPoolExecutor(1)
-        answer = asker.submit(ask_patiently, server.path, Configure(geometry={}), 0.2, no_check)
+        answer = asker.submit(ask_patiently, server.path, Configure(geometry={}), 0.2, in_time())
         asker.shutdown(wait=False)
         eventually(lambda: server.others < 10**9 - 2, "it was asked")
     with pytest.raises(ServerNotReady):
